@@ -1,0 +1,3 @@
+from epochfence.cli.main import main
+
+main()
