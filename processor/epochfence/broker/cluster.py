@@ -26,7 +26,7 @@ def find_cluster(settings: Settings) -> str:
 
     Raises ClusterError that says what to do when there are neither.
     """
-    named = _named(settings)
+    named = settings.bootstrap_servers
     if named:
         return named
     running = LocalBroker().status()
@@ -41,7 +41,7 @@ def provide_cluster(settings: Settings, progress: Progress) -> Iterator[Provided
 
     Raises UsageError that says, for each way, what is missing and how to get it.
     """
-    named = _named(settings)
+    named = settings.bootstrap_servers
     if named:
         yield ProvidedCluster(named, f"the cluster at {named}, as the settings say")
         return
@@ -85,8 +85,3 @@ def _container(no_local: str, progress: Progress) -> Iterator[ProvidedCluster]:
         f"there is no Kafka to run on. One of three is enough. A cluster: {_NAME_ONE}. "
         f"A local broker: {no_local}. Docker: {no_docker}."
     )
-
-
-def _named(settings: Settings) -> str | None:
-    passed_through = settings.kafka.get("bootstrap.servers")
-    return settings.bootstrap_servers or (str(passed_through) if passed_through else None)
