@@ -33,9 +33,7 @@ def schema_names() -> tuple[str, ...]:
 def topic_texts() -> dict[str, str]:
     """The YAML text of each topic's description, by its file's name without the ending, sorted."""
     folder = _folder("topics")
-    return {
-        name: folder.joinpath(name + _TOPIC_SUFFIX).read_text("utf-8") for name in _names("topics", _TOPIC_SUFFIX)
-    }
+    return {name: folder.joinpath(name + _TOPIC_SUFFIX).read_text("utf-8") for name in _names("topics", _TOPIC_SUFFIX)}
 
 
 def _names(folder: str, suffix: str) -> tuple[str, ...]:

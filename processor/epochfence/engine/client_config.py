@@ -208,8 +208,8 @@ _ACKNOWLEDGED_BY_ALL = {
 
 
 def _merge(settings: Settings, bootstrap: str, *, tuned: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:
-    for name in settings.kafka:
-        if name in PROTECTED:
+    for name, value in settings.kafka.items():
+        if name in PROTECTED and (name, value) != ("bootstrap.servers", bootstrap):
             raise UsageError(f"[kafka] must not set {name}: {PROTECTED[name]}")
     return {
         **tuned,
