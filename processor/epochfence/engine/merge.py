@@ -1,0 +1,82 @@
+"""The merge order of a partition's four inputs (protocol, *Merge order*).
+
+Four topics have no common order, so the task makes one: it keeps the head of each input, waits until each has a
+record or is at its end, and takes the one with the lowest broker timestamp; at the same millisecond ToolCall, Result,
+Compensation, Timeout. Reading topic by topic instead would find every timeout before the result that was in time.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from epochfence.wire.schemas import INPUT_TOPICS
+
+_TIE_ORDER = ("tool-calls", "results", "compensations", "timeouts")
+_RANK = tuple(_TIE_ORDER.index(topic) for topic in INPUT_TOPICS)
+"""Of each input, by its index in INPUT_TOPICS, its place among records of the same millisecond."""
+
+
+class InputRecord(NamedTuple):
+    """A record of one of the four inputs; `input` is its topic's index in INPUT_TOPICS. The order is the merge order."""
+
+    timestamp_ms: int
+    rank: int
+    input: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Merge:
+    """The four heads of one partition. Records are offered as they are fetched and taken in merge order."""
+
+    def __init__(self) -> None:
+        self._queues: tuple[deque[InputRecord], ...] = tuple(deque() for _ in INPUT_TOPICS)
+        self._at_end = [False] * len(INPUT_TOPICS)
+        self._bytes = [0] * len(INPUT_TOPICS)
+
+    def offer(self, input: int, timestamp_ms: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """A record has been fetched; its input is not known to be at its end any more."""
+        self._queues[input].append(InputRecord(timestamp_ms, _RANK[input], input, offset, key, value))
+        self._bytes[input] += len(key or b"") + len(value or b"")
+        self._at_end[input] = False
+
+    def reached_end(self, input: int) -> None:
+        """Everything that the input has for now was offered. Only the end-of-partition event says so: control
+        records hide the end from offsets."""
+        self._at_end[input] = True
+
+    def waiting_for(self) -> list[int]:
+        """The inputs whose head is not known: neither a record nor the end. Nothing is taken while there is one."""
+        return [i for i, queue in enumerate(self._queues) if not queue and not self._at_end[i]]
+
+    def buffered(self, input: int) -> tuple[int, int]:
+        """(records, bytes) that wait in an input's queue."""
+        return len(self._queues[input]), self._bytes[input]
+
+    def take(self, limit: int) -> list[InputRecord]:
+        """At most `limit` records in merge order, as far as all four heads are known."""
+        taken: list[InputRecord] = []
+        if self.waiting_for():
+            return taken
+        heads = [queue for queue in self._queues if queue]
+        while heads and len(taken) < limit:
+            queue = min(heads, key=_head) if len(heads) > 1 else heads[0]
+            record = queue.popleft()
+            self._bytes[record.input] -= len(record.key or b"") + len(record.value or b"")
+            taken.append(record)
+            if not queue:
+                if not self._at_end[record.input]:
+                    break
+                heads.remove(queue)
+        return taken
+
+    def clear(self) -> None:
+        """Forget all that was offered: the inputs will be read again from where the task stands."""
+        for queue in self._queues:
+            queue.clear()
+        self._at_end = [False] * len(INPUT_TOPICS)
+        self._bytes = [0] * len(INPUT_TOPICS)
+
+
+def _head(queue: deque[InputRecord]) -> tuple[int, int]:
+    return queue[0][:2]
