@@ -53,21 +53,32 @@ def read_long(buffer: bytes, i: int) -> tuple[int, int]:
 
 
 def read_long_of_many(buffer: bytes, i: int) -> tuple[int, int]:
-    """As `read_long`, for a number whose first byte has its high bit set: two and six bytes take the short way."""
+    """As `read_long`, for a number whose first byte has its high bit set: 2, 3, 4 and 6 bytes take a shorter way."""
     second = buffer[i + 1]
     if second < 128:
         n = (buffer[i] & 127) + (second << 7)
         return (n >> 1) ^ -(n & 1), i + 2
+    third = buffer[i + 2]
+    if third < 128:
+        n = (buffer[i] & 127) + ((second & 127) << 7) + (third << 14)
+        return (n >> 1) ^ -(n & 1), i + 3
     try:
         first_pair, second_pair, third_pair = _three_pairs(buffer, i)
     except struct.error:  # fewer than six bytes are left
         return read_long(buffer, i)
-    low, middle, high = _PAIR_WITH_MORE[first_pair], _PAIR_WITH_MORE[second_pair], _PAIR_AT_END[third_pair]
-    if middle is None or high is None or low is None:
+    low, middle, high, after = (
+        _PAIR_WITH_MORE[first_pair],
+        _PAIR_WITH_MORE[second_pair],
+        _PAIR_AT_END[third_pair],
+        i + 6,
+    )
+    if middle is None:
+        middle, high, after = _PAIR_AT_END[second_pair], 0, i + 4
+    if low is None or middle is None or high is None:
         return read_long(buffer, i)
     if low & 1:
-        return ~((low >> 1) + (middle << 13) + (high << 27)), i + 6
-    return (low >> 1) + (middle << 13) + (high << 27), i + 6
+        return ~((low >> 1) + (middle << 13) + (high << 27)), after
+    return (low >> 1) + (middle << 13) + (high << 27), after
 
 
 def read_int(buffer: bytes, i: int) -> tuple[int, int]:
