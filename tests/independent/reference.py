@@ -40,7 +40,7 @@ class ReferencePartition:
         self.calls: dict[str, Call] = {}
         self.last_row: int | str = ""
         self._lines = 0
-        self._timestamps_ms: list[int] = []
+        self.timestamps_ms: list[int] = []
         self._just_closed: set[str] = set()
 
     # ---- the JSON form --------------------------------------------------------------------------------------
@@ -65,11 +65,11 @@ class ReferencePartition:
 
     def end_transaction(self, now_ms: int | None = None) -> None:
         """Moves stream time (never beyond now_ms, the processor's own clock, if given), stamps and forgets."""
-        newest_ms = max(self._timestamps_ms, default=self.stream_time_ms)
+        newest_ms = max(self.timestamps_ms, default=self.stream_time_ms)
         if now_ms is not None:
             newest_ms = min(newest_ms, now_ms)
         self.stream_time_ms = max(self.stream_time_ms, newest_ms)
-        self._timestamps_ms = []
+        self.timestamps_ms = []
         for call_id in self._just_closed:
             if self.calls[call_id].closed:
                 self.calls[call_id].closed_at_ms = self.stream_time_ms
@@ -83,7 +83,7 @@ class ReferencePartition:
     def decide(self, event: Event | None, at: dict[str, Any]) -> dict[str, Any]:
         """The decision about one input record. decided_at_ms and checkpoint are None."""
         self.seq += 1
-        self._timestamps_ms.append(at["timestamp_ms"])
+        self.timestamps_ms.append(at["timestamp_ms"])
         decision = as_claimed(event, at, self.seq)
         rejected = self._admission(event, at)
         if rejected is not None:

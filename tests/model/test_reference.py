@@ -171,11 +171,13 @@ def test_an_ok_older_than_the_newest_orphan_commits_but_does_not_settle() -> Non
     last_but_one, last = fold(*events, timeout(2, cause="OPERATOR"), compensation(3, execution_id="c"))[-2:]
     decisions = fold(*events)
     assert decisions[2]["status"] == "ESCALATED"
-    assert said(decisions[3]) == "COMMIT NONE" and decisions[3]["unsettled"]
+    assert said(decisions[3]) == "COMMIT NONE"
+    assert decisions[3]["unsettled"]
     assert said(decisions[4]) == "REJECT ALREADY_COMMITTED"
     assert last_but_one["dispatch"]["idempotency_key"] == "7@0:compensate:2"
     assert last_but_one["dispatch"]["evidence"] == "held"
-    assert said(last) == "SETTLE NONE" and not last["unsettled"]
+    assert said(last) == "SETTLE NONE"
+    assert not last["unsettled"]
 
 
 def test_an_unsettled_call_is_never_forgotten() -> None:
