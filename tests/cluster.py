@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -75,14 +75,15 @@ def container() -> Iterator[Cluster]:
     """
     # Read when testcontainers is imported. Its reaper is one more image to pull; we remove our own container.
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
-    from docker.errors import DockerException
+    from docker.errors import DockerException  # type: ignore[import-untyped]
     from testcontainers.core.container import DockerContainer
 
     port = free_port()
     image = pinned_image()
     try:
-        broker = DockerContainer(image, ports=None)
-        broker.ports[f"{port}/tcp"] = ("127.0.0.1", port)  # with_bind_ports would open it to every interface
+        broker = DockerContainer(image)
+        # with_bind_ports would publish it on every interface.
+        broker.with_kwargs(ports={f"{port}/tcp": ("127.0.0.1", port)})
         for name, value in container_environment(port).items():
             broker.with_env(name, value)
         broker.start()
@@ -103,7 +104,7 @@ def _raise_if_exited(broker: Any) -> None:
         pytest.fail(f"the broker's container stopped while it was starting:\n{said}", pytrace=False)
 
 
-def cannot(reason: str) -> Any:
+def cannot(reason: str) -> NoReturn:
     """This machine cannot show the face that is asked for: skip, or fail where nothing may be skipped."""
     if os.environ.get(REQUIRE_VARIABLE) == "1":
         pytest.fail(f"{REQUIRE_VARIABLE}=1, but {reason}", pytrace=False)
