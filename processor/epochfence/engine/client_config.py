@@ -156,7 +156,7 @@ def open_client(kind: Callable[[dict[str, Any]], Client], config: dict[str, Any]
     try:
         return kind(config)
     except KafkaException as error:
-        raise UsageError(f"the settings under [kafka] do not fit: {error.args[0].str()}") from None
+        raise UsageError(f"the settings under [kafka] do not fit: {' '.join(error.args[0].str().split())}") from None
     except (TypeError, ValueError) as error:  # a value of a type that no property has, such as a list
         raise UsageError(f"the settings under [kafka] do not fit: {error}") from None
 
