@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from tests.independent.log import INPUTS, Record
@@ -78,10 +79,13 @@ class ChainCheck:
         for position in checkpoint["inputs"]:
             topic, stated, lowest = position["topic"], position["next_offset"], self.next_offsets[position["topic"]]
             name = topic.removeprefix(self.check.log.prefix)
-            later = (r.offset for r in self.check.log.topics[name][self.check.partition] if r.offset >= lowest)
-            highest = next(later, None)
+            records = self.check.log.topics[name][self.check.partition]
+            at = bisect_left(records, lowest, key=lambda found: found.offset)
+            highest = records[at].offset if at < len(records) else None
             if stated < lowest or (highest is not None and stated > highest):
-                detail = f"next offset of {topic} is {stated}, not {lowest}" + (f" to {highest}" if highest else "")
+                detail = f"next offset of {topic} is {stated}, not {lowest}" + (
+                    "" if highest is None else f" to {highest}"
+                )
                 self.check.find("checkpoint_offset", record.offset, detail)
 
     def check_topic_ids(self, record: Record, checkpoint: dict[str, Any]) -> None:

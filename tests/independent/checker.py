@@ -113,7 +113,8 @@ class PartitionCheck:
         self.report.counts["decisions"] += len(self.decisions)
         for _, decision in self.decisions:
             self.report.counts[f"verdict {decision['verdict']}"] += 1
-            self.report.counts[f"reason {decision['reason']}"] += decision["reason"] != "NONE"
+            if decision["reason"] != "NONE":
+                self.report.counts[f"reason {decision['reason']}"] += 1
             self.report.counts["transactions"] += decision["checkpoint"] is not None
 
     def decode_decisions(self) -> None:

@@ -85,7 +85,9 @@ class Generator:
             return [malformed_line(self.rng)]
         if roll < 0.065:
             return [self._line(event) for event in self._orphan_flood()]
-        if roll < 0.14 and self.sent:
+        if roll < 0.075:
+            return [self._line(event) for event in self._doubled_clean_up()]
+        if roll < 0.15 and self.sent:
             return [self._line({**self.rng.choice(self.sent[-60:]), "timestamp_ms": self._tick()})]
         event = self._event()
         self.sent.append(event)
@@ -99,12 +101,21 @@ class Generator:
 
     def _tick(self) -> int:
         roll = self.rng.random()
-        if roll < 0.03:
+        if roll < 0.02:
+            self._aim_at_forgetting()
+        elif roll < 0.03:
             self.now_ms += self.reference.retention_ms + self.rng.choice([-1, 0, 1, 2, 5_000])
         elif roll < 0.5:
             self.now_ms += self.rng.randrange(200)
         late_ms = self.rng.choice([0, 0, 0, 0, 1, 500, 10**6])
         return self.now_ms - late_ms
+
+    def _aim_at_forgetting(self) -> None:
+        """To the last millisecond at which a closed call is remembered, or the first at which it is not."""
+        closed_ms = [call.closed_at_ms for call in self.reference.calls.values() if call.closed_at_ms is not None]
+        if closed_ms:
+            aimed_ms = self.rng.choice(closed_ms) + self.reference.retention_ms + self.rng.choice([0, 0, 1])
+            self.now_ms = max(self.now_ms, aimed_ms)
 
     def _event(self) -> dict[str, Any]:
         call_id = self.rng.choice(CALL_IDS) if self.rng.random() < 0.985 else self.rng.choice(BAD_CALL_IDS)
@@ -225,6 +236,19 @@ class Generator:
             if self.rng.random() < 0.006
             else self.rng.choice([b for b in BODIES if b is not None])
         }
+
+    def _doubled_clean_up(self) -> list[dict[str, Any]]:
+        """A clean-up that is raised once more and answered OK in both epochs, by two executions."""
+        for call_id, call in self.reference.calls.items():
+            if call.clean_up_in_flight:
+                live = call.live_epoch
+                answer = {"type": "compensation", "call_id": call_id, "outcome": "OK"}
+                return [
+                    {"type": "timeout", "call_id": call_id, "epoch": live, "cause": "OPERATOR"},
+                    {**answer, "epoch": live, "execution_id": "d1"},
+                    {**answer, "epoch": live + 1, "execution_id": "d2"},
+                ]
+        return []
 
     def _orphan_flood(self) -> list[dict[str, Any]]:
         """More orphans than are remembered, and then the first and the last once more."""

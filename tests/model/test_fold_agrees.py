@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 SEEDS = [1, 2, 3, 4]
 LINES = 4_000
 ROW_FLOOR = 20
+RARE_FLOOR = 5
 ADMISSION = ["UNDECODABLE", "MALFORMED call_id", "MALFORMED range", "MALFORMED replay", "OVERSIZED", "EXPIRED"]
 ABSENT = object()
 
@@ -79,6 +80,30 @@ def test_fold_agrees_when_all_is_forgotten_at_once() -> None:
 def test_the_generator_is_seeded() -> None:
     assert Generator(5).lines(500) == Generator(5).lines(500)
     assert Generator(5).lines(500) != Generator(6).lines(500)
+
+
+def test_the_rarer_sentences_are_hit() -> None:
+    hit: Counter[str] = Counter()
+    for seed in SEEDS:
+        reference = ReferencePartition(retention_ms=RETENTION_MS)
+        opened: set[str] = set()
+        for line in Generator(seed).lines(LINES):
+            d = reference.decide_line(line)
+            dispatch = d["dispatch"] or {}
+            hit[f"{d['reason']} {d['verdict']}"] += 1
+            hit["third compensation key"] += dispatch.get("idempotency_key", "").endswith(":compensate:3")
+            hit["evidence in a dispatch"] += dispatch.get("evidence") is not None
+            hit["an orphan raises the epoch"] += d["verdict"] == "REJECT" and d["dispatch"] is not None
+            hit["committed and unsettled"] += d["verdict"] == "COMMIT" and d["unsettled"]
+            hit["opened anew"] += d["verdict"] == "OPEN" and d["call_id"] in opened
+            hit["an orphan escalates"] += (
+                d["verdict"] == "REJECT" and d["status"] == "ESCALATED" and d["orphaned_effect"]
+            )
+            opened |= {d["call_id"]} if d["verdict"] == "OPEN" else set()
+    wanted = [f"DOUBLE_COMPENSATION {verdict}" for verdict in ("COMMIT", "SETTLE", "REJECT")]
+    wanted += ["third compensation key", "evidence in a dispatch", "an orphan raises the epoch", "opened anew"]
+    wanted += ["committed and unsettled", "an orphan escalates", "COMPENSATION_FAILED FENCE", "OUTCOME_UNKNOWN FENCE"]
+    assert not {name: hit[name] for name in wanted if hit[name] < RARE_FLOOR}
 
 
 def test_every_row_and_admission_rule_is_hit(capsys: pytest.CaptureFixture[str]) -> None:
