@@ -6,6 +6,7 @@ Compensation, Timeout. Reading topic by topic instead would find every timeout b
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from epochfence.wire.schemas import INPUT_TOPICS
@@ -16,7 +17,7 @@ _RANK = tuple(_TIE_ORDER.index(topic) for topic in INPUT_TOPICS)
 
 
 class InputRecord(NamedTuple):
-    """A record of one of the four inputs; `input` is its topic's index in INPUT_TOPICS. The order is the merge order."""
+    """A record of one of the four inputs, by its topic's index in INPUT_TOPICS. They sort in merge order."""
 
     timestamp_ms: int
     rank: int
@@ -29,16 +30,27 @@ class InputRecord(NamedTuple):
 class Merge:
     """The four heads of one partition. Records are offered as they are fetched and taken in merge order."""
 
-    def __init__(self) -> None:
+    def __init__(self, positions: Sequence[int]) -> None:
+        """`positions`: of each input the offset that is fetched first."""
         self._queues: tuple[deque[InputRecord], ...] = tuple(deque() for _ in INPUT_TOPICS)
         self._at_end = [False] * len(INPUT_TOPICS)
         self._bytes = [0] * len(INPUT_TOPICS)
+        self._positions = list(positions)
 
     def offer(self, input: int, timestamp_ms: int, offset: int, key: bytes | None, value: bytes | None) -> None:
         """A record has been fetched; its input is not known to be at its end any more."""
         self._queues[input].append(InputRecord(timestamp_ms, _RANK[input], input, offset, key, value))
         self._bytes[input] += len(key or b"") + len(value or b"")
         self._at_end[input] = False
+        self._positions[input] = offset + 1
+
+    def position(self, input: int) -> int:
+        """The offset after the newest record that was offered."""
+        return self._positions[input]
+
+    def has_records(self) -> bool:
+        """Whether any input has a record that waits for its turn."""
+        return any(self._queues)
 
     def reached_end(self, input: int) -> None:
         """Everything that the input has for now was offered. Only the end-of-partition event says so: control
@@ -70,12 +82,19 @@ class Merge:
                 heads.remove(queue)
         return taken
 
-    def clear(self) -> None:
-        """Forget all that was offered: the inputs will be read again from where the task stands."""
+    def put_back(self, records: list[InputRecord]) -> None:
+        """Records that were taken, the last ones of a `take`, and could not be decided yet."""
+        for record in reversed(records):
+            self._queues[record.input].appendleft(record)
+            self._bytes[record.input] += len(record.key or b"") + len(record.value or b"")
+
+    def clear(self, positions: Sequence[int]) -> None:
+        """Forget all that was offered: the inputs will be fetched again from these offsets."""
         for queue in self._queues:
             queue.clear()
         self._at_end = [False] * len(INPUT_TOPICS)
         self._bytes = [0] * len(INPUT_TOPICS)
+        self._positions = list(positions)
 
 
 def _head(queue: deque[InputRecord]) -> tuple[int, int]:

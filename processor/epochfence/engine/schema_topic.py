@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
-from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
 
 from epochfence.engine.client_config import open_client
 from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, ask, no_answer
 from epochfence.resources import schema_names, schema_text
+from epochfence.wire.fingerprint import fingerprint, fingerprint_key
 
 # A topic that was made a moment ago is not known to every broker yet.
 _SETTLING = {
@@ -28,12 +28,11 @@ _SETTLING = {
 
 
 def schema_key(text: str) -> str:
-    """The key of a schema, given as JSON text, in `schemas`. Raises ValueError where the text is no schema."""
-    try:
-        # fastavro's hex digits are of the little-endian bytes already, as in the single-object header.
-        return fingerprint(to_parsing_canonical_form(json.loads(text)), "CRC-64-AVRO")
-    except (SchemaParseException, UnknownType, TypeError, KeyError) as error:
-        raise ValueError(f"not an Avro schema: {error}") from None
+    """The key of a schema, given as JSON text, in `schemas`.
+
+    Raises ValueError where the text is no JSON, or no schema.
+    """
+    return fingerprint_key(fingerprint(json.loads(text)))
 
 
 def own_schemas() -> dict[str, str]:
@@ -91,7 +90,7 @@ def write_schemas(producer_config: Mapping[str, Any], topic: str, schemas: Mappi
 def _is_under_its_key(key: str, text: str | None) -> bool:
     try:
         return text is not None and schema_key(text) == key
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: brackets, nested deeper than JSON is read
         return False
 
 

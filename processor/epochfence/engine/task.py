@@ -11,9 +11,10 @@ from typing import NamedTuple, Protocol
 
 from epochfence.engine.chain import RunningChain
 from epochfence.engine.merge import InputRecord, Merge
+from epochfence.errors import ClusterError
 from epochfence.protocol.admission import Parameters
 from epochfence.protocol.decisions import Checkpoint, InputPosition
-from epochfence.protocol.events import Input
+from epochfence.protocol.events import Event, Input
 from epochfence.protocol.partition import Partition
 from epochfence.wire.codec import (
     CHECKPOINT_KEY,
@@ -76,7 +77,7 @@ class PartitionTask:
         state: TaskState,
     ) -> None:
         self.number = number
-        self.merge = Merge()
+        self.merge = Merge(state.next_offsets)
         self._facts = facts
         self._parameters = parameters
         self._decoders = decoders
@@ -89,8 +90,8 @@ class PartitionTask:
         self._held: tuple[bytes, bytes] | None = None
         """(key, body) of the newest decision: the last one of a transaction carries the checkpoint, so it waits."""
         self._sealed: Checkpoint | None = None
-        self.undecided_commit = 0
-        """Decisions made since the last commit."""
+        self.blocked_by: ClusterError | None = None
+        """Why the next record could not be decided yet, if that is so."""
 
     @property
     def calls(self) -> int:
@@ -103,6 +104,11 @@ class PartitionTask:
         return self._partition.seq
 
     @property
+    def has_uncommitted(self) -> bool:
+        """Whether it has decided something that no transaction has ended yet."""
+        return self._held is not None
+
+    @property
     def next_offsets(self) -> tuple[int, ...]:
         """Of each input the first offset not decided yet, in the order of INPUT_TOPICS; decided means committed only
         after `committed`."""
@@ -111,20 +117,25 @@ class PartitionTask:
     def decide(self, limit: int, now_ms: int, sink: Sink) -> int:
         """Decide at most `limit` of the records whose turn it is. Returns how many. One decision for each of them.
 
-        `now_ms` is the wall clock, written as decided_at_ms.
+        `now_ms` is the wall clock, written as decided_at_ms. Where the source of a writer's schema does not answer,
+        the record waits, and all behind it: `blocked_by` says so. It is never decided without an answer.
         """
+        self.blocked_by = None
         records = self.merge.take(limit)
-        for record in records:
-            key, body = self._decide_one(record)
-            if self._held is not None:
-                self._write(self._held, now_ms, None, sink)
-            self._held = (key, body)
-        self.undecided_commit += len(records)
+        for count, record in enumerate(records):
+            try:
+                event = self._decoders[record.input](record.value)
+            except ClusterError as error:
+                self.blocked_by = error
+                self.merge.put_back(records[count:])
+                return count
+            held, self._held = self._held, self._decide_one(record, event)
+            if held is not None:
+                self._write(held, now_ms, None, sink)
         return len(records)
 
-    def _decide_one(self, record: InputRecord) -> tuple[bytes, bytes]:
+    def _decide_one(self, record: InputRecord, event: Event | None) -> tuple[bytes, bytes]:
         number = record.input
-        event = self._decoders[number](record.value)
         event_id = "" if event is None else event.event_id
         at = Input(self._facts.input_topics[number], self.number, record.offset, record.timestamp_ms, event_id)
         in_its_partition = lies_in(self.number, record.key, self._facts.partition_count)
@@ -178,7 +189,6 @@ class PartitionTask:
         self._chain.commit(self._sealed.chain)
         self._committed_offsets = list(self._next_offsets)
         self._sealed = None
-        self.undecided_commit = 0
 
     def undo(self) -> None:
         """The transaction is aborted: be as after the last commit. The inputs must be read again from there."""
@@ -187,8 +197,7 @@ class PartitionTask:
         self._next_offsets = list(self._committed_offsets)
         self._held = None
         self._sealed = None
-        self.undecided_commit = 0
-        self.merge.clear()
+        self.merge.clear(self._next_offsets)
 
 
 def _as_call_id(key: bytes | None) -> str:

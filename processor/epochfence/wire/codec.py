@@ -107,7 +107,13 @@ class ValueDecoder:
     def _resolver(self, text: str) -> Callable[[bytes, int], Any]:
         resolver = self._resolvers.get(text)
         if resolver is None:
-            resolver = SchemaResolver(text, load_schema(self._schema), CLASSES, ENUMS)
+            resolver = SchemaResolver(
+                text,
+                load_schema(self._schema),
+                CLASSES,
+                ENUMS,
+                refuse_unrecognized=self._schema in EVENT_SCHEMAS.values(),
+            )
             if len(self._resolvers) >= 256:
                 self._resolvers.clear()  # bounded: a sender may not fill our memory with schemas
             self._resolvers[text] = resolver

@@ -1,0 +1,148 @@
+"""What happens when partitions are assigned: wait for pending offsets, recover each partition, complete its table."""
+
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from epochfence.engine.kafka_history import KafkaHistory, Stopped
+from epochfence.engine.recovery import Recovered, Recovery, TableRewrite
+from epochfence.engine.task import PartitionTask, Sink, TopicFacts, event_decoders
+from epochfence.engine.transactions import AbortedError, Transactions
+from epochfence.errors import ClusterError
+from epochfence.protocol.admission import Parameters
+from epochfence.wire.codec import (
+    CHECKPOINT_KEY,
+    OutputDecoder,
+    SchemaLookup,
+    encode_checkpoint,
+    encode_record,
+)
+
+log = structlog.get_logger()
+
+_PROGRESS_EVERY_S = 2.0
+_COMMITTED_TIMEOUT_S = 10.0
+_REWRITE_CHUNK = 10_000
+
+
+class Restorer:
+    """Makes the tasks of newly assigned partitions."""
+
+    def __init__(
+        self,
+        facts: TopicFacts,
+        parameters: Parameters,
+        lookup: SchemaLookup,
+        consumer: Consumer,
+        transactions: Transactions,
+        sink: Sink,
+        admin: AdminClient,
+        reader_config: dict[str, Any],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._facts = facts
+        self._parameters = parameters
+        self._decoders = event_decoders(lookup)
+        self._outputs = OutputDecoder(lookup)
+        self._consumer = consumer
+        self._transactions = transactions
+        self._sink = sink
+        self._admin = admin
+        self._reader_config = reader_config
+        self._stopping = stopping
+        self._reported_at = 0.0
+
+    def restore(self, numbers: list[int]) -> dict[int, PartitionTask]:
+        """A task for each partition. Raises LogError, ClusterError or FencedError, and Stopped.
+
+        In this order: 1. the group's offsets, where a read_committed consumer waits for those that a dead process's
+        transaction may still commit; 2. the log. The other way round the transaction could commit behind our back.
+        """
+        group_offsets = self._wait_for_group_offsets(numbers)
+        return {number: self._restore(number, group_offsets[number]) for number in numbers}
+
+    def _wait_for_group_offsets(self, numbers: list[int]) -> dict[int, tuple[int, ...]]:
+        asked = [TopicPartition(topic, number) for number in numbers for topic in self._facts.input_topics]
+        while asked:
+            try:
+                answered = self._consumer.committed(asked, _COMMITTED_TIMEOUT_S)
+                break
+            except KafkaException as error:
+                reason = error.args[0]
+                if reason.code() not in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT) and not reason.retriable():
+                    raise ClusterError(f"could not ask for the group's offsets: {reason.str()}") from None
+                log.warning("waiting for the group's pending offsets", why=reason.str())
+            if self._stopping():
+                raise Stopped
+        else:
+            return {}
+        offsets = {(p.topic, p.partition): max(p.offset, 0) for p in answered}
+        return {n: tuple(offsets[topic, n] for topic in self._facts.input_topics) for n in numbers}
+
+    def _restore(self, number: int, group_offsets: tuple[int, ...]) -> PartitionTask:
+        began = time.monotonic()
+        recovered = Recovery(
+            number,
+            KafkaHistory(number, self._admin, self._reader_config, self._stopping),
+            self._facts,
+            self._parameters,
+            self._decoders,
+            self._outputs,
+            group_offsets,
+            lambda topic, done, total: self._report(number, topic, done, total),
+        ).run()
+        task = PartitionTask(number, self._facts, self._parameters, self._decoders, recovered.state)
+        if recovered.rewrite is not None:
+            self._complete_table(number, recovered, recovered.rewrite)
+        log.info(
+            "restored",
+            partition=number,
+            seq=task.seq,
+            calls=task.calls,
+            rolled_forward=recovered.rewrite is not None,
+            seconds=round(time.monotonic() - began, 3),
+        )
+        return task
+
+    def _report(self, number: int, topic: str, done: int, total: int) -> None:
+        if self._stopping():
+            raise Stopped
+        now = time.monotonic()
+        if now - self._reported_at > _PROGRESS_EVERY_S:
+            self._reported_at = now
+            log.info("restoring", partition=number, topic=topic, offsets_read=done, of=total)
+
+    def _complete_table(self, number: int, recovered: Recovered, rewrite: TableRewrite) -> None:
+        """Bring epoch-table up to what was folded again.
+
+        In one transaction if it is short. A long one goes in several: 1. the checkpoint is taken away, so that a crash
+        in between leaves a table that is not believed but rebuilt; 2. the records; 3. the checkpoint.
+        """
+        log.info("completing the table", partition=number, records=len(rewrite.records), seq=rewrite.checkpoint.seq)
+        if len(rewrite.records) > _REWRITE_CHUNK:
+            self._sink.table(number, CHECKPOINT_KEY, None)
+        records = iter(rewrite.records.items())
+        while True:
+            chunk = list(islice(records, _REWRITE_CHUNK))
+            for call_id, record in chunk:
+                self._sink.table(number, call_id.encode(), None if record is None else encode_record(record))
+            last = len(chunk) < _REWRITE_CHUNK
+            if last:
+                self._sink.table(number, CHECKPOINT_KEY, encode_checkpoint(rewrite.checkpoint))
+            self._commit(number, recovered)
+            if last:
+                return
+
+    def _commit(self, number: int, recovered: Recovered) -> None:
+        pairs = zip(self._facts.input_topics, recovered.state.next_offsets, strict=True)
+        offsets = [TopicPartition(topic, number, offset) for topic, offset in pairs]
+        try:
+            # With the group's offsets, so that a process which has lost the partition meanwhile is fenced here.
+            self._transactions.commit(offsets, self._consumer.consumer_group_metadata())
+        except AbortedError as error:
+            raise ClusterError(f"could not complete the table of partition {number}: {error}") from None

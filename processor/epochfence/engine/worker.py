@@ -1,0 +1,404 @@
+"""One worker slot: a consumer, a transactional producer, and the tasks of the partitions that it owns.
+
+How librdkafka does what task.py says. The loop, once around:
+
+1. *poll*: fetched records go to their tasks' merges; ends of partitions tell that a head is empty for good.
+2. *decide*: each task decides what its merge gives; its writes open a transaction, if none is open.
+3. *commit*, when the input has run dry, the interval is over, or the transaction is full: each task seals, the inputs'
+   offsets go in with the group's generation, the transaction commits, each task is told.
+4. *aborted*: every task undoes, and every owned partition is read again from its last commit, those that the
+   transaction had not reached too: their records may have been fetched and dropped.
+
+A rebalance calls back inside poll. Revoked: commit or abort there, then drop the tasks. Lost: abort. Assigned: recover.
+Callbacks do not raise through librdkafka; what went wrong is raised right after.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from epochfence.engine.client_config import (
+    admin_config,
+    open_client,
+    processor_consumer_config,
+    processor_producer_config,
+    reader_config,
+)
+from epochfence.engine.facts import topic_facts
+from epochfence.engine.faults import fetch_fault, is_end_of_partition
+from epochfence.engine.kafka_history import Stopped
+from epochfence.engine.restore import Restorer
+from epochfence.engine.schema_lookup import TopicSchemaLookup
+from epochfence.engine.task import PartitionTask, TopicFacts
+from epochfence.engine.transactions import AbortedError, Transactions
+from epochfence.errors import ClusterError, EpochfenceError, FencedError, LogError, UsageError
+from epochfence.protocol.admission import Parameters
+from epochfence.protocol.invariants import InvariantError
+from epochfence.settings import Settings
+
+log = structlog.get_logger()
+
+_FETCH_BATCH = 4_000
+_DECIDE_BATCH = 4_000
+_TRANSACTION_MAX_RECORDS = 40_000
+_TRANSACTION_MAX_BYTES = 64 << 20
+_BUFFERED_MAX_RECORDS = 50_000
+_BUFFERED_MAX_BYTES = 32 << 20
+_IDLE_POLL_S = 0.2
+_WAITING_POLL_S = 0.005
+_BLOCKED_RETRY_S = 1.0
+_STALL_S = 60.0
+_LEAVE_S = 10.0
+_MAX_ABORT_PAUSE_S = 2.0
+
+
+class ProducerSink:
+    """A task's writes, into the producer's transaction."""
+
+    def __init__(self, transactions: Transactions, facts: TopicFacts) -> None:
+        self._transactions = transactions
+        self._decisions = facts.decisions_topic
+        self._table = facts.table_topic
+
+    def decision(self, partition: int, key: bytes, value: bytes) -> None:
+        self._transactions.produce(self._decisions, partition, key, value)
+
+    def table(self, partition: int, key: bytes, value: bytes | None) -> None:
+        self._transactions.produce(self._table, partition, key, value)
+
+
+class Worker:
+    """Runs one slot until it is told to stop, or has to leave.
+
+    `announce` is called with each line that a script may wait for; `stopping` is asked all the time.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        bootstrap: str,
+        slot: str,
+        announce: Callable[[str], None],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._slot = slot
+        self._announce = announce
+        self._stopping = stopping
+        self._commit_interval_s = settings.commit_interval_ms / 1000
+        admin = open_client(AdminClient, admin_config(settings, bootstrap))
+        self._facts = topic_facts(admin, settings.topic_prefix)
+        self._input_of = {topic: index for index, topic in enumerate(self._facts.input_topics)}
+        self._tasks: dict[int, PartitionTask] = {}
+        self._halted: dict[int, str] = {}
+        self._paused: set[tuple[int, int]] = set()
+        self._fresh = False
+        """Partitions were assigned in this poll; they stay paused until it is over."""
+        self._failure: BaseException | None = None
+        self._aborts_in_a_row = 0
+        self._blocked_until = 0.0
+        self._uncommitted_since: float | None = None
+        """Monotonic seconds of the first decision that no commit has made durable yet."""
+        self._progressed_at = time.monotonic()
+        self._consumer = open_client(Consumer, processor_consumer_config(settings, bootstrap, slot))
+        producer = open_client(Producer, processor_producer_config(settings, bootstrap, slot))
+        self._transactions = Transactions(producer, settings.transaction_timeout_ms / 1000 + 20)
+        self._sink = ProducerSink(self._transactions, self._facts)
+        self._restorer = Restorer(
+            self._facts,
+            Parameters(settings.retention_ms, settings.max_body_bytes),
+            TopicSchemaLookup(settings, bootstrap, admin),
+            self._consumer,
+            self._transactions,
+            self._sink,
+            admin,
+            reader_config(settings, bootstrap),
+            stopping,
+        )
+
+    def run(self) -> None:
+        """Work until stopped; then drain and leave the group. Raises EpochfenceError where the process must leave."""
+        try:
+            self._transactions.start()
+            log.info("joining", slot=self._slot, partitions=self._facts.partition_count)
+            self._consumer.subscribe(
+                list(self._facts.input_topics),
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+            while not self._stopping():
+                self._round()
+            self._leave_group()
+        except Stopped:
+            self._leave_group()
+        except KafkaException as error:
+            reason = error.args[0]
+            kind = FencedError if reason.fatal() else ClusterError
+            raise kind(f"the consumer cannot go on: {reason.str()}") from None
+        finally:
+            self._consumer.close()
+
+    # ---- once around ----------------------------------------------------------------------------------------------
+
+    def _round(self) -> None:
+        try:
+            fetched = self._fetch()
+            decided = self._decide()
+            if self._is_time_to_commit(fetched == 0 and decided == 0):
+                self._commit()
+            self._balance_buffers()
+        except AbortedError as error:
+            self._undo_and_rewind(str(error))
+
+    def _fetch(self) -> int:
+        message = self._consumer.poll(self._patience_s())
+        if self._after_callbacks() or message is None:
+            return 0
+        self._take(message)
+        messages = self._consumer.consume(_FETCH_BATCH, 0)
+        if self._after_callbacks():
+            return 0  # what was in the batch belongs to an assignment that has gone
+        for message in messages:
+            self._take(message)
+        return 1 + len(messages)
+
+    def _patience_s(self) -> float:
+        if self._uncommitted_since is not None:
+            return 0.0
+        # An input that has just given its last record says so a moment later: look sooner, for others wait for it.
+        waiting = any(task.merge.has_records() for task in self._tasks.values())
+        return _WAITING_POLL_S if waiting else _IDLE_POLL_S
+
+    def _take(self, message: Message) -> None:
+        number = self._input_of[message.topic() or ""]
+        task = self._tasks.get(message.partition() or 0)
+        if message.error() is not None:
+            if is_end_of_partition(message):
+                if task is not None:
+                    task.merge.reached_end(number)
+                return
+            fault = fetch_fault(message)
+            if fault is not None:
+                raise fault
+            return
+        if task is not None:
+            task.merge.offer(number, message.timestamp()[1], message.offset() or 0, message.key(), message.value())
+
+    def _decide(self) -> int:
+        now_ms = wall_clock_ms()
+        decided = 0
+        blocked = time.monotonic() < self._blocked_until
+        for task in list(self._tasks.values()):
+            if task.number in self._halted or (blocked and task.blocked_by is not None):
+                continue
+            self._look_for_ends(task)
+            try:
+                decided += task.decide(_DECIDE_BATCH, now_ms, self._sink)
+            except InvariantError as error:
+                self._halt(task, str(error))
+            if task.blocked_by is not None:
+                log.warning("waiting for a schema", partition=task.number, why=str(task.blocked_by))
+                self._blocked_until = time.monotonic() + _BLOCKED_RETRY_S
+        if decided:
+            self._progressed_at = time.monotonic()
+            self._uncommitted_since = self._uncommitted_since or self._progressed_at
+        return decided
+
+    def _look_for_ends(self, task: PartitionTask) -> None:
+        """A head that is not known, but whose last fetch brought everything up to the high watermark, is at its end.
+
+        The end-of-partition event says the same, up to a fetch's wait later.
+        """
+        for number in task.merge.waiting_for():
+            partition = TopicPartition(self._facts.input_topics[number], task.number)
+            high_watermark = self._consumer.get_watermark_offsets(partition, cached=True)[1]
+            position = task.merge.position(number)
+            if position == high_watermark:
+                task.merge.reached_end(number)
+            elif position < high_watermark and time.monotonic() - self._progressed_at > _STALL_S:
+                raise LogError(
+                    f"{partition.topic}[{task.number}]: there are records up to offset {high_watermark}, but nothing "
+                    f"from {position} on could be read for {_STALL_S:.0f} s: a batch there may be damaged. Nothing was "
+                    "skipped"
+                )
+
+    def _is_time_to_commit(self, dry: bool) -> bool:
+        transactions = self._transactions
+        if self._uncommitted_since is None:
+            return False
+        return (
+            dry
+            or transactions.records >= _TRANSACTION_MAX_RECORDS
+            or transactions.bytes >= _TRANSACTION_MAX_BYTES
+            or time.monotonic() - self._uncommitted_since >= self._commit_interval_s
+        )
+
+    def _commit(self) -> None:
+        """Seal every task that decided something, commit, and tell the tasks. Raises AbortedError: undo and rewind."""
+        if self._uncommitted_since is None:
+            return
+        now_ms = wall_clock_ms()
+        offsets: list[TopicPartition] = []
+        for task in self._tasks.values():
+            if task.has_uncommitted:
+                task.seal(now_ms, self._sink)
+                offsets += self._offsets(task)
+        self._transactions.commit(offsets, self._consumer.consumer_group_metadata())
+        for task in self._tasks.values():
+            task.committed()
+        self._uncommitted_since = None
+        self._aborts_in_a_row = 0
+
+    def _offsets(self, task: PartitionTask) -> list[TopicPartition]:
+        pairs = zip(self._facts.input_topics, task.next_offsets, strict=True)
+        return [TopicPartition(topic, task.number, offset) for topic, offset in pairs]
+
+    def _undo_and_rewind(self, why: str) -> None:
+        self._aborts_in_a_row += 1
+        pause_s = min(_MAX_ABORT_PAUSE_S, 0.05 * 2 ** min(self._aborts_in_a_row, 6))
+        log.warning("aborted: deciding again from the last commit", why=why, in_a_row=self._aborts_in_a_row)
+        self._uncommitted_since = None
+        for task in self._tasks.values():
+            task.undo()
+            for partition in self._offsets(task):
+                try:
+                    self._consumer.seek(partition)
+                except KafkaException as error:
+                    # Our place in the group is going; what follows says whether it is lost or we are fenced.
+                    log.warning("could not rewind", partition=task.number, why=error.args[0].str())
+                    self._unread(task)
+                    break
+        self._resume_all()
+        time.sleep(pause_s)
+
+    def _unread(self, task: PartitionTask) -> None:
+        """The partition cannot be rewound, so nothing of it may be decided any more: recover it anew, or leave."""
+        self._failure = self._failure or ClusterError(
+            f"partition {task.number} could not be read again from its last commit; a new start does that"
+        )
+
+    # ---- buffers --------------------------------------------------------------------------------------------------
+
+    def _balance_buffers(self) -> None:
+        """Pause an input whose records pile up while the merge waits for another; go on when they are used up."""
+        for task in self._tasks.values():
+            for number in range(len(self._facts.input_topics)):
+                records, size = task.merge.buffered(number)
+                here = (number, task.number)
+                if here not in self._paused:
+                    if records > _BUFFERED_MAX_RECORDS or size > _BUFFERED_MAX_BYTES:
+                        self._consumer.pause([self._partition(here)])
+                        self._paused.add(here)
+                elif records < _BUFFERED_MAX_RECORDS // 4 and size < _BUFFERED_MAX_BYTES // 4:
+                    self._consumer.resume([self._partition(here)])
+                    self._paused.discard(here)
+
+    def _partition(self, here: tuple[int, int]) -> TopicPartition:
+        return TopicPartition(self._facts.input_topics[here[0]], here[1])
+
+    def _resume_all(self) -> None:
+        owned = [here for here in self._paused if here[1] in self._tasks and here[1] not in self._halted]
+        if owned:
+            self._consumer.resume([self._partition(here) for here in owned])
+        self._paused.clear()
+
+    def _halt(self, task: PartitionTask, why: str) -> None:
+        """A bug of ours on this partition: take back all that is not committed, and never touch it again."""
+        log.critical("partition halted: the fold broke its own invariants", partition=task.number, why=why)
+        self._halted[task.number] = why
+        self._consumer.pause([self._partition((number, task.number)) for number in range(len(self._input_of))])
+        if len(self._halted) == len(self._tasks):
+            self._transactions.abort()
+            raise LogError(f"every partition of this slot is halted. Partition {task.number}: {why}")
+        self._transactions.abort()
+        raise AbortedError(f"partition {task.number} is halted")
+
+    # ---- rebalances -----------------------------------------------------------------------------------------------
+
+    def _after_callbacks(self) -> bool:
+        """Raise what a callback could not. True if partitions were assigned: whatever was fetched is of others."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if not self._fresh:
+            return False
+        self._fresh = False
+        self._consumer.resume(self._consumer.assignment())
+        numbers = ",".join(map(str, sorted(self._tasks)))
+        calls = sum(task.calls for task in self._tasks.values())
+        log.info("ready", slot=self._slot, partitions=sorted(self._tasks), calls=calls)
+        self._announce(f"ready slot={self._slot} partitions={numbers}")
+        return True
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            numbers = self._assigned_numbers(partitions)
+            self._tasks = self._restorer.restore(numbers)
+            assigned = [offset for task in self._tasks.values() for offset in self._offsets(task)]
+            consumer.assign(assigned)
+            if assigned:
+                # A batch that is being consumed now may mix what was fetched before with what comes next.
+                consumer.pause(assigned)
+            self._progressed_at = time.monotonic()
+            self._fresh = True
+        except (EpochfenceError, Stopped, KafkaException) as error:
+            self._failure = error
+
+    def _assigned_numbers(self, partitions: Iterable[TopicPartition]) -> list[int]:
+        topics_of: dict[int, set[str]] = {}
+        for partition in partitions:
+            topics_of.setdefault(partition.partition, set()).add(partition.topic)
+        for number, topics in topics_of.items():
+            if len(topics) != len(self._facts.input_topics):
+                raise UsageError(
+                    f"partition {number} was assigned for {len(topics)} of the {len(self._facts.input_topics)} inputs "
+                    "only: another member of the group subscribes to other topics or assigns in another way"
+                )
+        return sorted(topics_of)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            self._commit()
+        except AbortedError as error:
+            log.info("aborted while giving up partitions: their next owner decides again", why=str(error))
+        except EpochfenceError as error:
+            self._failure = error
+        self._drop_tasks("revoked")
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            self._transactions.abort()
+        except EpochfenceError as error:
+            self._failure = error
+        self._drop_tasks("lost")
+
+    def _drop_tasks(self, how: str) -> None:
+        log.info("partitions gone", how=how, partitions=sorted(self._tasks))
+        self._tasks = {}
+        self._halted = {}
+        self._paused = set()
+        self._uncommitted_since = None
+
+    def _leave_group(self) -> None:
+        """Drain: commit what was decided. Leave: a static member that just closes keeps its partitions idle for the
+        session timeout, so unsubscribe and wait until they are revoked."""
+        log.info("leaving", slot=self._slot)
+        try:
+            self._commit()
+        except AbortedError as error:
+            log.info("aborted while leaving: the next owner decides again", why=str(error))
+            self._uncommitted_since = None
+        self._consumer.unsubscribe()
+        deadline = time.monotonic() + _LEAVE_S
+        while self._tasks and time.monotonic() < deadline:
+            self._consumer.poll(0.05)
+        if self._failure is not None:
+            raise self._failure
+
+
+def wall_clock_ms() -> int:
+    """The processor's own clock, milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
