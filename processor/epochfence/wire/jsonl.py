@@ -136,10 +136,15 @@ def _bytes(name: str, value: Any) -> bytes:
     if isinstance(value, str):
         return _encoded(name, value)
     if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
+        text = value["base64"]
         try:
-            return base64.b64decode(value["base64"].encode("ascii"), validate=True)
+            decoded = base64.b64decode(text.encode("ascii"), validate=True)
         except (binascii.Error, UnicodeEncodeError):
-            raise LineError(f"{name} is not strict base64") from None
+            decoded = None
+        # Python's decoder takes padding that is too long and bits that are left over: two texts for the same bytes.
+        if decoded is None or base64.b64encode(decoded).decode("ascii") != text:
+            raise LineError(f"{name} is not strict base64")
+        return decoded
     raise LineError(f"{name} is neither a string nor a base64 object")
 
 
