@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from epochfence import resources
 from epochfence.engine.client_config import INPUT_MESSAGE_MAX_BYTES, OUTPUT_MESSAGE_MAX_BYTES
-from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S
 from epochfence.engine.schema_topic import own_schemas, schema_key
 from epochfence.engine.topics import CALL_TOPICS, INPUT_TOPICS, SCHEMAS, TopicSpec, load_topic_specs, topic_name
 from epochfence.errors import UsageError
@@ -197,4 +196,4 @@ def test_a_cluster_that_does_not_answer_is_one_line_and_exit_3_in_bounded_time(v
     assert ended.stdout == ""
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
     assert "does not answer" in ended.stderr
-    assert time.monotonic() - began < ANSWER_TIMEOUT_S + 5
+    assert time.monotonic() - began < 15

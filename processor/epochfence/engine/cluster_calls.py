@@ -11,7 +11,7 @@ from epochfence.errors import ClusterError, UsageError
 
 Answer = TypeVar("Answer")
 
-ANSWER_TIMEOUT_S = 40.0
+ANSWER_TIMEOUT_S = 10.0
 """How long a person at a terminal waits for one answer of the cluster."""
 
 # What was asked for cannot be, on any day: the caller's fault. The rest is the cluster's.
