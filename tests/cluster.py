@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -75,19 +76,21 @@ def container() -> Iterator[Cluster]:
     """
     # Read when testcontainers is imported. Its reaper is one more image to pull; we remove our own container.
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
-    from docker.errors import DockerException  # type: ignore[import-untyped]
     from testcontainers.core.container import DockerContainer
+
+    # By name: a type checker takes the folder docker/ of this repository for the package.
+    engine_error: type[Exception] = import_module("docker.errors").DockerException
 
     port = free_port()
     image = pinned_image()
     try:
         broker = DockerContainer(image)
-        # with_bind_ports would publish it on every interface.
-        broker.with_kwargs(ports={f"{port}/tcp": ("127.0.0.1", port)})
+        # with_bind_ports would publish it on every interface; the engine takes an address too.
+        broker.ports[f"{port}/tcp"] = ("127.0.0.1", port)  # type: ignore[assignment]
         for name, value in container_environment(port).items():
             broker.with_env(name, value)
         broker.start()
-    except (DockerException, OSError) as error:
+    except (engine_error, OSError) as error:
         cannot(f"no container engine runs {image}: {str(error).splitlines()[0]}")
     try:
         wait_until_ready(f"127.0.0.1:{port}", START_TIMEOUT_S, lambda: _raise_if_exited(broker))
