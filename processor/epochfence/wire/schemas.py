@@ -51,6 +51,8 @@ ENUMS: dict[str, type[StrEnum]] = {
     "Outcome": vocabulary.Outcome,
     "ResultOutcome": vocabulary.Outcome,
     "CompensationOutcome": vocabulary.Outcome,
+    "CommittedOutcome": vocabulary.Outcome,
+    "OrphanOutcome": vocabulary.Outcome,
     "Verdict": vocabulary.Verdict,
     "Reason": vocabulary.Reason,
     "Status": vocabulary.Status,
