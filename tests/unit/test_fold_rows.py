@@ -9,7 +9,7 @@ import pytest
 from epochfence.protocol.admission import Parameters
 from epochfence.protocol.decisions import Decision, Dispatch
 from epochfence.protocol.events import Event
-from epochfence.protocol.fold import ROWS
+from epochfence.protocol.fold import ROWS, ill_formed
 from epochfence.protocol.vocabulary import Action, Cause, CommittedBy, Kind, Orphans, Outcome, Policy, Reason, Status
 from tests.builders import HELD, Log, call, compensation, result, timeout
 
@@ -494,3 +494,14 @@ def test_a_replay_is_sent_with_the_same_arguments_key_and_runner() -> None:
     log = Log(call(policy=Policy.REPLAY, idempotency_key="k", runner="p"), timeout(1))
     wanted = {"arguments": b"seat 12", "idempotency_key": "k", "runner": "p", "epoch": 2, "attempt": 2}
     _assert_dispatch(log.decisions[-1].dispatch, wanted)
+
+
+def test_the_live_epoch_begins_with_the_event_that_raised_it() -> None:
+    log = Log()
+    for event, timestamp_ms in ((call(), 1), (call(), 2), (timeout(1), 3), (timeout(1), 4)):
+        log.say(event, timestamp_ms)
+    assert (log.record.opened_at_ms, log.record.live_since_ms) == (1, 3)
+
+
+def test_a_tool_call_is_never_ill_formed() -> None:
+    assert ill_formed(call(arguments=BIG), 0) is None
