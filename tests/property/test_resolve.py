@@ -205,8 +205,22 @@ def test_a_schema_nested_without_end_is_refused() -> None:
 
 
 def test_what_a_schema_says_of_itself_to_fastavro_is_not_believed() -> None:
-    writer = SCHEMAS["tool_call"] | {"__fastavro_parsed__": True, "__named_schemas": {}}
-    assert resolver(writer)(write(SCHEMAS["tool_call"], TOOL_CALL), 0)[0] == AS_OURS
+    writer = changed("tool_call", lambda fields: fields.append({"name": "extra", "type": "Gone"}))
+    writer |= {"__fastavro_parsed__": True, "__named_schemas": {"Gone": {"type": "null"}}}
+    with pytest.raises(DecodeError, match="not an Avro schema"):
+        resolver(writer)(write(SCHEMAS["tool_call"], TOOL_CALL), 0)
+
+
+@pytest.mark.parametrize(("count", "fits"), [(5_000, True), (50_000, False)])
+def test_items_without_bytes_are_read_up_to_a_bound(count: int, fits: bool) -> None:
+    nulls = {"type": "array", "items": "null"}
+    writer = changed("tool_call", lambda fields: fields.append({"name": "extra", "type": nulls}))
+    raw = write(writer, TOOL_CALL | {"extra": [None] * count})
+    if fits:
+        assert resolver(writer)(raw, 0) == (AS_OURS, len(raw))
+    else:
+        with pytest.raises(DecodeError, match="far more"):
+            resolver(writer)(raw, 0)
 
 
 NOTHING = {"type": "record", "name": "Nothing", "fields": []}

@@ -81,7 +81,8 @@ class Registry:
         """One request: whether there is such an id, its Avro text, and why there was no answer (None: there was)."""
         from confluent_kafka.schema_registry import SchemaRegistryError
 
-        self._client.clear_caches()  # it keeps an answer without a schema like any other, and has no bound
+        # It would keep an answer without a schema, and give it again for ever.
+        self._client.clear_caches()  # type: ignore[no-untyped-call]
         try:
             schema = self._client.get_schema(schema_id)
         except SchemaRegistryError as error:

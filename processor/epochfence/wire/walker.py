@@ -24,12 +24,9 @@ def walk(schema: Any, named: Mapping[str, Any], buffer: bytes, offset: int) -> i
     """
     walker = _Walker(named, buffer)
     try:
-        end = walker.value(schema, offset, 0)
+        return walker.value(schema, offset, 0)
     except IndexError:
         raise DecodeError("the bytes end inside a value") from None
-    if end > len(buffer):
-        raise DecodeError("the bytes end inside a value")
-    return end
 
 
 class _Walker:
