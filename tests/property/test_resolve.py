@@ -206,7 +206,7 @@ def test_a_schema_nested_without_end_is_refused() -> None:
 
 def test_what_a_schema_says_of_itself_to_fastavro_is_not_believed() -> None:
     writer = changed("tool_call", lambda fields: fields.append({"name": "extra", "type": "Gone"}))
-    writer |= {"__fastavro_parsed__": True, "__named_schemas": {"Gone": {"type": "null"}}}
+    writer |= {"__fastavro_parsed": True, "__named_schemas": {"Gone": {"type": "null"}}}
     with pytest.raises(DecodeError, match="not an Avro schema"):
         resolver(writer)(write(SCHEMAS["tool_call"], TOOL_CALL), 0)
 
