@@ -37,6 +37,10 @@ class Settings(BaseSettings):
     """After this the cluster aborts a transaction whose processor has stopped."""
     session_timeout_ms: int = Field(default=10_000, ge=6_000, le=1_800_000)
     """After this the cluster gives the partitions of a processor that has stopped to others."""
+    watchdog: bool = True
+    """Ask to end epochs that stay open, so that a call ends though its planner be dead."""
+    watchdog_grace_ms: int = Field(default=30_000, ge=100)
+    """How long beyond its timeout_ms an epoch may stay open before the watchdog asks, and until it asks again."""
     schema_registry_url: str | None = None
     """A registry with the Confluent API. Needed only to read values in Confluent's framing."""
     kafka: dict[str, Any] = Field(default_factory=dict)

@@ -6,6 +6,7 @@ a log in memory. Its life is a row of transactions:
     offer … decide … decide … seal, then `committed` once the transaction is, or `undo`, which takes all of it back.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -15,7 +16,8 @@ from epochfence.errors import ClusterError
 from epochfence.protocol.admission import Parameters
 from epochfence.protocol.decisions import Checkpoint, InputPosition
 from epochfence.protocol.events import Event, Input
-from epochfence.protocol.partition import Partition
+from epochfence.protocol.partition import Ended, Partition
+from epochfence.protocol.records import CallRecord
 from epochfence.wire.codec import (
     CHECKPOINT_KEY,
     DecisionEncoder,
@@ -90,6 +92,7 @@ class PartitionTask:
         self._held: tuple[bytes, bytes] | None = None
         """(key, body) of the newest decision: the last one of a transaction carries the checkpoint, so it waits."""
         self._sealed: Checkpoint | None = None
+        self._ended = Ended({}, [])
         self.blocked_by: ClusterError | None = None
         """Why the next record could not be decided yet, if that is so."""
 
@@ -97,6 +100,16 @@ class PartitionTask:
     def calls(self) -> int:
         """Calls in the table."""
         return len(self._partition.calls)
+
+    @property
+    def records(self) -> Iterable[CallRecord]:
+        """The table's records."""
+        return self._partition.calls.values()
+
+    @property
+    def stream_time_ms(self) -> int:
+        """The partition's stream time."""
+        return self._partition.stream_time_ms
 
     @property
     def seq(self) -> int:
@@ -153,7 +166,7 @@ class PartitionTask:
         """
         if self._held is None:
             return
-        ended = self._partition.end_transaction(now_ms, self._parameters)
+        ended = self._ended = self._partition.end_transaction(now_ms, self._parameters)
         checkpoint = self._checkpoint()
         self._write(self._held, now_ms, checkpoint, sink)
         self._held = None
@@ -181,14 +194,16 @@ class PartitionTask:
             chain=self._chain.next_head(),
         )
 
-    def committed(self) -> None:
-        """The transaction that `seal` ended is committed."""
+    def committed(self) -> Ended:
+        """The transaction that `seal` ended is committed. Returns what it changed in the table."""
         if self._sealed is None:
-            return
+            return Ended({}, [])
+        ended = self._ended
         self._partition.commit()
         self._chain.commit(self._sealed.chain)
         self._committed_offsets = list(self._next_offsets)
         self._sealed = None
+        return ended
 
     def undo(self) -> None:
         """The transaction is aborted: be as after the last commit. The inputs must be read again from there."""

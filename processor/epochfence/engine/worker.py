@@ -26,6 +26,7 @@ from epochfence.engine.client_config import (
     processor_consumer_config,
     processor_producer_config,
     reader_config,
+    sender_config,
 )
 from epochfence.engine.facts import topic_facts
 from epochfence.engine.faults import fetch_fault, is_end_of_partition
@@ -34,10 +35,12 @@ from epochfence.engine.restore import Restorer
 from epochfence.engine.schema_lookup import TopicSchemaLookup
 from epochfence.engine.task import PartitionTask, TopicFacts
 from epochfence.engine.transactions import AbortedError, Transactions
+from epochfence.engine.watchdog_sender import Watchdogs
 from epochfence.errors import ClusterError, EpochfenceError, FencedError, LogError, UsageError
 from epochfence.protocol.admission import Parameters
 from epochfence.protocol.invariants import InvariantError
 from epochfence.settings import Settings
+from epochfence.wire.schemas import INPUT_TOPICS
 
 log = structlog.get_logger()
 
@@ -105,6 +108,7 @@ class Worker:
         self._consumer = open_client(Consumer, processor_consumer_config(settings, bootstrap, slot))
         producer = open_client(Producer, processor_producer_config(settings, bootstrap, slot))
         self._transactions = Transactions(producer, settings.transaction_timeout_ms / 1000 + 20)
+        self._watchdogs = self._make_watchdogs(settings, bootstrap)
         self._sink = ProducerSink(self._transactions, self._facts)
         self._restorer = Restorer(
             self._facts,
@@ -117,6 +121,13 @@ class Worker:
             reader_config(settings, bootstrap),
             stopping,
         )
+
+    def _make_watchdogs(self, settings: Settings, bootstrap: str) -> Watchdogs | None:
+        if not settings.watchdog:
+            return None
+        producer = open_client(Producer, sender_config(settings, bootstrap))
+        topic = self._facts.input_topics[INPUT_TOPICS.index("timeouts")]
+        return Watchdogs(producer, topic, self._slot, settings.watchdog_grace_ms)
 
     def run(self) -> None:
         """Work until stopped; then drain and leave the group. Raises EpochfenceError where the process must leave."""
@@ -150,6 +161,8 @@ class Worker:
             if self._is_time_to_commit(fetched == 0 and decided == 0):
                 self._commit()
             self._balance_buffers()
+            if self._watchdogs is not None:
+                self._watchdogs.look(self._tasks)
         except AbortedError as error:
             self._undo_and_rewind(str(error))
 
@@ -248,7 +261,9 @@ class Worker:
                 offsets += self._offsets(task)
         self._transactions.commit(offsets, self._consumer.consumer_group_metadata())
         for task in self._tasks.values():
-            task.committed()
+            ended = task.committed()
+            if self._watchdogs is not None:
+                self._watchdogs.committed(task.number, ended)
         self._uncommitted_since = None
         self._aborts_in_a_row = 0
 
@@ -343,6 +358,8 @@ class Worker:
                 # A batch that is being consumed now may mix what was fetched before with what comes next.
                 consumer.pause(assigned)
             self._progressed_at = time.monotonic()
+            if self._watchdogs is not None:
+                self._watchdogs.arrived(self._tasks.values())
             self._fresh = True
         except (EpochfenceError, Stopped, KafkaException) as error:
             self._failure = error
