@@ -154,5 +154,5 @@ def test_a_cluster_that_does_not_answer_is_one_line_and_exit_3_in_bounded_time(v
     assert ended.returncode == 3
     assert ended.stdout == ""
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
-    assert "does not answer" in ended.stderr
+    assert f"at {address}: the cluster does not answer" in ended.stderr
     assert time.monotonic() - began < 20

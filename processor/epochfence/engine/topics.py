@@ -106,7 +106,8 @@ def apply_topics(
     the cluster does not answer.
     """
     _refuse_unsafe(replication)
-    cluster = _describe(admin, prefix)
+    where = str(reader_config["bootstrap.servers"])
+    cluster = _describe(admin, prefix, where)
     count = _count_for_new(cluster, prefix, partitions)
     done = []
     for name, spec in load_topic_specs().items():
@@ -115,9 +116,9 @@ def apply_topics(
             number = count if name in CALL_TOPICS else spec.partitions
             if _create(admin, topic_name(prefix, name), spec, number, copies):
                 done.append(f"created {topic_name(prefix, name)}: partitions {number}, replication {copies}")
-    _wait_for_leaders(admin, prefix)
+    _wait_for_leaders(admin, prefix, where)
     if fix_config:
-        done += _fix_config(admin, _config_differences(admin, prefix, _describe(admin, prefix)))
+        done += _fix_config(admin, _config_differences(admin, prefix, _describe(admin, prefix, where)))
     schemas = topic_name(prefix, SCHEMAS)
     missing = missing_schemas(reader_config, schemas)
     if missing:
@@ -138,7 +139,8 @@ def check_topics(
     Raises ClusterError where the cluster does not answer.
     """
     _refuse_unsafe(replication)
-    cluster = _describe(admin, prefix)
+    where = str(reader_config["bootstrap.servers"])
+    cluster = _describe(admin, prefix, where)
     differences = [
         Difference(topic_name(prefix, name), "topic", "there", "missing", "`epochfence topics apply` makes it")
         for name in load_topic_specs()
@@ -166,9 +168,9 @@ def _refuse_unsafe(replication: int | None) -> None:
         raise UsageError("replication 2 can be safe or available, not both: use 1 on a laptop, else 3 or more")
 
 
-def _describe(admin: AdminClient, prefix: str) -> _Cluster:
+def _describe(admin: AdminClient, prefix: str, where: str) -> _Cluster:
     names = {topic_name(prefix, name): name for name in load_topic_specs()}
-    metadata = ask("list the topics", lambda: admin.list_topics(timeout=ANSWER_TIMEOUT_S))
+    metadata = ask(f"list the topics at {where}", lambda: admin.list_topics(timeout=ANSWER_TIMEOUT_S))
     return _Cluster(
         brokers=len(metadata.brokers),
         topics={names[full]: topic for full, topic in metadata.topics.items() if full in names},
@@ -206,11 +208,11 @@ def _create(admin: AdminClient, full_name: str, spec: TopicSpec, partitions: int
     return True
 
 
-def _wait_for_leaders(admin: AdminClient, prefix: str) -> None:
+def _wait_for_leaders(admin: AdminClient, prefix: str, where: str) -> None:
     """A topic that was made can be written once each partition has a leader, which takes a moment."""
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
     while True:
-        topics = _describe(admin, prefix).topics
+        topics = _describe(admin, prefix, where).topics
         ready = all(
             name in topics and all(partition.leader >= 0 for partition in topics[name].partitions.values())
             for name in load_topic_specs()
