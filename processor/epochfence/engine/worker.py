@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from epochfence.engine.client_config import (
@@ -29,7 +29,7 @@ from epochfence.engine.client_config import (
     sender_config,
 )
 from epochfence.engine.facts import topic_facts
-from epochfence.engine.faults import fetch_fault, is_end_of_partition
+from epochfence.engine.fetching import Fetcher
 from epochfence.engine.kafka_history import Stopped
 from epochfence.engine.restore import Restorer
 from epochfence.engine.schema_lookup import TopicSchemaLookup
@@ -38,22 +38,17 @@ from epochfence.engine.transactions import AbortedError, Transactions
 from epochfence.engine.watchdog_sender import Watchdogs
 from epochfence.errors import ClusterError, EpochfenceError, FencedError, LogError, UsageError
 from epochfence.protocol.admission import Parameters
-from epochfence.protocol.invariants import InvariantError
 from epochfence.settings import Settings
 from epochfence.wire.schemas import INPUT_TOPICS
 
 log = structlog.get_logger()
 
-_FETCH_BATCH = 4_000
 _DECIDE_BATCH = 4_000
 _TRANSACTION_MAX_RECORDS = 40_000
 _TRANSACTION_MAX_BYTES = 64 << 20
-_BUFFERED_MAX_RECORDS = 50_000
-_BUFFERED_MAX_BYTES = 32 << 20
 _IDLE_POLL_S = 0.2
 _WAITING_POLL_S = 0.005
 _BLOCKED_RETRY_S = 1.0
-_STALL_S = 60.0
 _LEAVE_S = 10.0
 _MAX_ABORT_PAUSE_S = 2.0
 
@@ -93,10 +88,8 @@ class Worker:
         self._commit_interval_s = settings.commit_interval_ms / 1000
         admin = open_client(AdminClient, admin_config(settings, bootstrap))
         self._facts = topic_facts(admin, settings.topic_prefix)
-        self._input_of = {topic: index for index, topic in enumerate(self._facts.input_topics)}
         self._tasks: dict[int, PartitionTask] = {}
         self._halted: dict[int, str] = {}
-        self._paused: set[tuple[int, int]] = set()
         self._fresh = False
         """Partitions were assigned in this poll; they stay paused until it is over."""
         self._failure: BaseException | None = None
@@ -104,8 +97,8 @@ class Worker:
         self._blocked_until = 0.0
         self._uncommitted_since: float | None = None
         """Monotonic seconds of the first decision that no commit has made durable yet."""
-        self._progressed_at = time.monotonic()
         self._consumer = open_client(Consumer, processor_consumer_config(settings, bootstrap, slot))
+        self._fetcher = Fetcher(self._consumer, self._facts.input_topics)
         producer = open_client(Producer, processor_producer_config(settings, bootstrap, slot))
         self._transactions = Transactions(producer, settings.transaction_timeout_ms / 1000 + 20)
         self._watchdogs = self._make_watchdogs(settings, bootstrap)
@@ -150,33 +143,29 @@ class Worker:
             kind = FencedError if reason.fatal() else ClusterError
             raise kind(f"the consumer cannot go on: {reason.str()}") from None
         finally:
-            self._consumer.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Leave nothing open behind: a transaction that is open holds up every reader until its timeout."""
+        try:
+            self._transactions.abort()
+        except EpochfenceError as error:
+            log.info("could not abort while leaving: the next start does", why=str(error))
+        self._consumer.close()
 
     # ---- once around ----------------------------------------------------------------------------------------------
 
     def _round(self) -> None:
         try:
-            fetched = self._fetch()
+            fetched = self._fetcher.fetch(self._tasks, self._patience_s(), self._after_callbacks)
             decided = self._decide()
             if self._is_time_to_commit(fetched == 0 and decided == 0):
                 self._commit()
-            self._balance_buffers()
+            self._fetcher.balance(self._tasks)
             if self._watchdogs is not None:
                 self._watchdogs.look(self._tasks)
         except AbortedError as error:
             self._undo_and_rewind(str(error))
-
-    def _fetch(self) -> int:
-        message = self._consumer.poll(self._patience_s())
-        if self._after_callbacks() or message is None:
-            return 0
-        self._take(message)
-        messages = self._consumer.consume(_FETCH_BATCH, 0)
-        if self._after_callbacks():
-            return 0  # what was in the batch belongs to an assignment that has gone
-        for message in messages:
-            self._take(message)
-        return 1 + len(messages)
 
     def _patience_s(self) -> float:
         if self._uncommitted_since is not None:
@@ -185,21 +174,6 @@ class Worker:
         waiting = any(task.merge.has_records() for task in self._tasks.values())
         return _WAITING_POLL_S if waiting else _IDLE_POLL_S
 
-    def _take(self, message: Message) -> None:
-        number = self._input_of[message.topic() or ""]
-        task = self._tasks.get(message.partition() or 0)
-        if message.error() is not None:
-            if is_end_of_partition(message):
-                if task is not None:
-                    task.merge.reached_end(number)
-                return
-            fault = fetch_fault(message)
-            if fault is not None:
-                raise fault
-            return
-        if task is not None:
-            task.merge.offer(number, message.timestamp()[1], message.offset() or 0, message.key(), message.value())
-
     def _decide(self) -> int:
         now_ms = wall_clock_ms()
         decided = 0
@@ -207,36 +181,20 @@ class Worker:
         for task in list(self._tasks.values()):
             if task.number in self._halted or (blocked and task.blocked_by is not None):
                 continue
-            self._look_for_ends(task)
+            self._fetcher.look_for_ends(task)
             try:
                 decided += task.decide(_DECIDE_BATCH, now_ms, self._sink)
-            except InvariantError as error:
-                self._halt(task, str(error))
+            except (EpochfenceError, AbortedError, KafkaException):
+                raise
+            except Exception as error:  # noqa: BLE001 - a broken invariant, or any other bug that this input found
+                self._halt(task, f"{type(error).__name__}: {error}")
             if task.blocked_by is not None:
                 log.warning("waiting for a schema", partition=task.number, why=str(task.blocked_by))
                 self._blocked_until = time.monotonic() + _BLOCKED_RETRY_S
         if decided:
-            self._progressed_at = time.monotonic()
-            self._uncommitted_since = self._uncommitted_since or self._progressed_at
+            self._fetcher.progressed()
+            self._uncommitted_since = self._uncommitted_since or time.monotonic()
         return decided
-
-    def _look_for_ends(self, task: PartitionTask) -> None:
-        """A head that is not known, but whose last fetch brought everything up to the high watermark, is at its end.
-
-        The end-of-partition event says the same, up to a fetch's wait later.
-        """
-        for number in task.merge.waiting_for():
-            partition = TopicPartition(self._facts.input_topics[number], task.number)
-            high_watermark = self._consumer.get_watermark_offsets(partition, cached=True)[1]
-            position = task.merge.position(number)
-            if position == high_watermark:
-                task.merge.reached_end(number)
-            elif position < high_watermark and time.monotonic() - self._progressed_at > _STALL_S:
-                raise LogError(
-                    f"{partition.topic}[{task.number}]: there are records up to offset {high_watermark}, but nothing "
-                    f"from {position} on could be read for {_STALL_S:.0f} s: a batch there may be damaged. Nothing was "
-                    "skipped"
-                )
 
     def _is_time_to_commit(self, dry: bool) -> bool:
         transactions = self._transactions
@@ -286,7 +244,9 @@ class Worker:
                     log.warning("could not rewind", partition=task.number, why=error.args[0].str())
                     self._unread(task)
                     break
-        self._resume_all()
+        self._fetcher.rewound()
+        for number in self._halted:
+            self._fetcher.stop(number)
         time.sleep(pause_s)
 
     def _unread(self, task: PartitionTask) -> None:
@@ -295,36 +255,10 @@ class Worker:
             f"partition {task.number} could not be read again from its last commit; a new start does that"
         )
 
-    # ---- buffers --------------------------------------------------------------------------------------------------
-
-    def _balance_buffers(self) -> None:
-        """Pause an input whose records pile up while the merge waits for another; go on when they are used up."""
-        for task in self._tasks.values():
-            for number in range(len(self._facts.input_topics)):
-                records, size = task.merge.buffered(number)
-                here = (number, task.number)
-                if here not in self._paused:
-                    if records > _BUFFERED_MAX_RECORDS or size > _BUFFERED_MAX_BYTES:
-                        self._consumer.pause([self._partition(here)])
-                        self._paused.add(here)
-                elif records < _BUFFERED_MAX_RECORDS // 4 and size < _BUFFERED_MAX_BYTES // 4:
-                    self._consumer.resume([self._partition(here)])
-                    self._paused.discard(here)
-
-    def _partition(self, here: tuple[int, int]) -> TopicPartition:
-        return TopicPartition(self._facts.input_topics[here[0]], here[1])
-
-    def _resume_all(self) -> None:
-        owned = [here for here in self._paused if here[1] in self._tasks and here[1] not in self._halted]
-        if owned:
-            self._consumer.resume([self._partition(here) for here in owned])
-        self._paused.clear()
-
     def _halt(self, task: PartitionTask, why: str) -> None:
         """A bug of ours on this partition: take back all that is not committed, and never touch it again."""
-        log.critical("partition halted: the fold broke its own invariants", partition=task.number, why=why)
+        log.critical("partition halted by a bug", partition=task.number, why=why, exc_info=True)
         self._halted[task.number] = why
-        self._consumer.pause([self._partition((number, task.number)) for number in range(len(self._input_of))])
         if len(self._halted) == len(self._tasks):
             self._transactions.abort()
             raise LogError(f"every partition of this slot is halted. Partition {task.number}: {why}")
@@ -357,7 +291,7 @@ class Worker:
             if assigned:
                 # A batch that is being consumed now may mix what was fetched before with what comes next.
                 consumer.pause(assigned)
-            self._progressed_at = time.monotonic()
+            self._fetcher.progressed()
             if self._watchdogs is not None:
                 self._watchdogs.arrived(self._tasks.values())
             self._fresh = True
@@ -396,7 +330,7 @@ class Worker:
         log.info("partitions gone", how=how, partitions=sorted(self._tasks))
         self._tasks = {}
         self._halted = {}
-        self._paused = set()
+        self._fetcher.gone()
         self._uncommitted_since = None
 
     def _leave_group(self) -> None:
