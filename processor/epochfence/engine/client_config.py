@@ -117,6 +117,9 @@ def processor_producer_config(settings: Settings, bootstrap: str, slot: str) -> 
         "batch.size": 1_000_000,
         "compression.type": "lz4",
         # A transaction waits in memory until it is delivered; beyond this produce() says so and the task polls.
+        # The coordinator is often still writing the last transaction's markers when the next one begins, and says "try
+        # again": with the default of 100 ms that was the latency (p90 of send_offsets 108 ms, 13 ms with 5).
+        "retry.backoff.ms": 5,
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 262_144,
     }
