@@ -95,7 +95,7 @@ class MemoryArchive:
         decision = change(self.decisions()[index])
         encoder = DecisionEncoder()
         body = encoder.body(replace(decision, decided_at_ms=0, checkpoint=None))
-        value = encoder.value(body, decision.decided_at_ms, decision.checkpoint)
+        value = encoder.value(body, encoder.tail(decision.decided_at_ms, decision.checkpoint))
         self.topics[DECISIONS][index] = record._replace(value=value, key=decision.call_id.encode())
 
 

@@ -135,6 +135,7 @@ class PartitionTask:
         """
         self.blocked_by = None
         records = self.merge.take(limit)
+        tail = self._encoder.tail(now_ms, None)
         for count, record in enumerate(records):
             try:
                 event = self._decoders[record.input](record.value)
@@ -144,7 +145,7 @@ class PartitionTask:
                 return count
             held, self._held = self._held, self._decide_one(record, event)
             if held is not None:
-                self._write(held, now_ms, None, sink)
+                self._write(held, tail, sink)
         return len(records)
 
     def _decide_one(self, record: InputRecord, event: Event | None) -> tuple[bytes, bytes]:
@@ -152,7 +153,8 @@ class PartitionTask:
         event_id = "" if event is None else event.event_id
         at = Input(self._facts.input_topics[number], self.number, record.offset, record.timestamp_ms, event_id)
         in_its_partition = lies_in(self.number, record.key, self._facts.partition_count)
-        decision = self._partition.decide(event, record.key, _as_call_id(record.key), in_its_partition, at)
+        named = _as_call_id(record.key) if event is None else event.call_id
+        decision = self._partition.decide(event, record.key, named, in_its_partition, at)
         body = self._encoder.body(decision)
         self._chain.add_decision(body)
         self._chain.add_input(self._topic_bytes[number], record.offset, record.key, record.value)
@@ -168,7 +170,7 @@ class PartitionTask:
             return
         ended = self._ended = self._partition.end_transaction(now_ms, self._parameters)
         checkpoint = self._checkpoint()
-        self._write(self._held, now_ms, checkpoint, sink)
+        self._write(self._held, self._encoder.tail(now_ms, checkpoint), sink)
         self._held = None
         for call_id, record in ended.changed.items():
             sink.table(self.number, call_id.encode(), encode_record(record))
@@ -177,9 +179,9 @@ class PartitionTask:
         sink.table(self.number, CHECKPOINT_KEY, encode_checkpoint(checkpoint))
         self._sealed = checkpoint
 
-    def _write(self, held: tuple[bytes, bytes], now_ms: int, checkpoint: Checkpoint | None, sink: Sink) -> None:
+    def _write(self, held: tuple[bytes, bytes], tail: bytes, sink: Sink) -> None:
         key, body = held
-        sink.decision(self.number, key, self._encoder.value(body, now_ms, checkpoint))
+        sink.decision(self.number, key, self._encoder.value(body, tail))
 
     def _checkpoint(self) -> Checkpoint:
         partition, facts = self._partition, self._facts

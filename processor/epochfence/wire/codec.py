@@ -17,6 +17,7 @@ from epochfence.wire.errors import DecodeError
 from epochfence.wire.fingerprint import fingerprint
 from epochfence.wire.resolve import SchemaResolver
 from epochfence.wire.schemas import CLASSES, ENUMS, EVENT_SCHEMAS, TOPIC_OF_EVENT, load_schema
+from epochfence.wire.varint import write_long
 
 SINGLE_OBJECT_MAGIC = b"\xc3\x01"
 FRAME_BYTES = 10
@@ -158,21 +159,14 @@ class DecisionEncoder:
         assert decision.checkpoint is None, "the chain takes it as null"
         return self._encode(decision)
 
-    def value(self, body: bytes, decided_at_ms: int, checkpoint: Checkpoint | None) -> bytes:
-        """The topic's value, from the chain's bytes."""
-        tail = b"\0" if checkpoint is None else b"\2" + self._encode_checkpoint(checkpoint)
-        return b"".join((self._frame, body[:-2], long_bytes(decided_at_ms), tail))
+    def tail(self, decided_at_ms: int, checkpoint: Checkpoint | None) -> bytes:
+        """The bytes of the last two fields; the same for all decisions of a batch, so made once for them."""
+        stands = b"\0" if checkpoint is None else b"\2" + self._encode_checkpoint(checkpoint)
+        return write_long(decided_at_ms) + stands
 
-
-def long_bytes(number: int) -> bytes:
-    """An Avro long."""
-    zigzag = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    out.append(zigzag)
-    return bytes(out)
+    def value(self, body: bytes, tail: bytes) -> bytes:
+        """The topic's value, from the chain's bytes and a `tail`."""
+        return b"".join((self._frame, body[:-2], tail))
 
 
 def encode_record(record: CallRecord) -> bytes:
