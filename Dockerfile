@@ -5,7 +5,7 @@ ARG BASE_IMAGE=python:3.11-slim
 
 FROM ${BASE_IMAGE} AS build
 WORKDIR /source
-COPY pyproject.toml LICENSE README.md ./
+COPY pyproject.toml LICENSE ./
 COPY processor processor
 COPY schemas schemas
 COPY topics topics
@@ -15,6 +15,7 @@ RUN python3 -m venv /opt/epochfence && \
 
 FROM ${BASE_IMAGE}
 COPY --from=build /opt/epochfence /opt/epochfence
+COPY docker/processor-health /usr/local/bin/
 RUN useradd --system --uid 10001 --create-home epochfence
 ENV PATH=/opt/epochfence/bin:$PATH \
     PYTHONUNBUFFERED=1
