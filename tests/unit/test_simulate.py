@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from epochfence.errors import UsageError
+from epochfence.protocol.admission import Parameters
 from epochfence.protocol.decisions import Decision
 from epochfence.protocol.events import Event
 from epochfence.protocol.vocabulary import Action, CommittedBy, Orphans, Outcome, Reason, Status, Verdict
@@ -217,11 +218,19 @@ RED: list[tuple[str, int, tuple[Event, ...], dict[str, Any]]] = [
     ("is not known to be undone", 3, CLEANED_UP, {"unsettled": False}),
     ("nothing asks for it", 4, CLEANED_UP, {"unsettled": True}),
     ("is not known to be undone", 4, (*CLEANED_UP[:4], compensation(2)), {"unsettled": False}),
+    ("no operator asked for it", 2, (call(max_epochs=2), timeout(1), timeout(2)), {
+        "live_epoch": 3, "status": Status.COMPENSATING, "verdict": Verdict.FENCE,
+        "dispatch": dispatch_of(2, *FENCED, timeout(2))}),
+    ("escalated that has epochs left", 1, FENCED, {"verdict": Verdict.ESCALATE}),
+    ("nobody is asked", 2, (call(max_epochs=2, orphans=Orphans.COMPENSATE), timeout(1), result(1)), {
+        "status": Status.COMPENSATING}),
     ("the compensation key went from", 2, (*FENCED, timeout(2)), {
         "dispatch": dispatch_of(2, *FENCED, timeout(2), idempotency_key="7@0:compensate:2")}),
     ("the compensation key went from", 3, CLEANED_UP, {
         "dispatch": dispatch_of(3, *CLEANED_UP, idempotency_key="7@0:compensate")}),
     ("was not named", 4, (*LATE, compensation(2, execution_id="y")), {"reason": Reason.DUPLICATE}),
+    ("nothing was compensated twice", 3, (*FENCED, compensation(2), compensation(2, execution_id="y", incarnation=9)), {
+        "reason": Reason.DOUBLE_COMPENSATION}),
     ("nothing was compensated twice", 3, LATE, {"reason": Reason.DOUBLE_COMPENSATION}),
 ]  # fmt: skip
 
@@ -237,6 +246,24 @@ def test_a_missing_decision_is_red() -> None:
     log = Log(*LATE)
     (failure,) = check(LATE, log.decisions[:-1])
     assert "4 events have 3 decisions" in failure.why
+
+
+def test_a_cancelled_call_may_be_forgotten_and_opened() -> None:
+    log = Log(parameters=Parameters(retention_ms=10))
+    events = [timeout(1), call(call_id="8", occurred_at_ms=11), call(occurred_at_ms=11)]
+    for event, timestamp_ms in zip(events, (0, 11, 11), strict=True):
+        log.say(event, timestamp_ms)
+    assert log.decisions[2].verdict is Verdict.OPEN
+    assert check(events, log.decisions) == []
+
+
+def test_a_body_that_is_too_large_for_the_partition_compensates_nothing() -> None:
+    small, ok = call(arguments=None), compensation(2)
+    events = (small, timeout(1), compensation(2, payload=b"12345", execution_id="y"), ok)
+    decisions = Log(*events, parameters=Parameters(max_body_bytes=4)).decisions
+    assert check(events, decisions, 4) == []
+    (failure,) = check(events, decisions, 5)
+    assert failure.why == "a second execution under one compensation key was not named"
 
 
 def test_poison_must_be_named() -> None:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from epochfence.protocol.admission import Parameters
 from epochfence.protocol.decisions import Decision, Dispatch
 from epochfence.protocol.events import Compensation, Event, Result, Timeout, ToolCall
 from epochfence.protocol.vocabulary import (
     Action,
+    Cause,
     CommittedBy,
     Orphans,
     Outcome,
@@ -44,7 +46,9 @@ class _Life:
     live_epoch: int
     status: Status
     call_seq: int
-    clean_up_wanted: bool
+    max_body_bytes: int
+    max_epochs: int = 0
+    clean_up_wanted: bool = False
     """orphans = COMPENSATE."""
     dispatched: set[tuple[Action, int]] = field(default_factory=set)
     """Who was asked to act in which epoch, and so may speak in it."""
@@ -77,7 +81,9 @@ class _Life:
         return done and not self.unsettled
 
 
-def check(events: Sequence[Event | None], decisions: Sequence[Decision]) -> list[Failure]:
+def check(
+    events: Sequence[Event | None], decisions: Sequence[Decision], max_body_bytes: int = Parameters().max_body_bytes
+) -> list[Failure]:
     """What the decisions break, in order; an empty list is what everybody wants.
 
     `events` are those of the trace, None for a line that is no event; a Result or Compensation that leaves its
@@ -88,7 +94,7 @@ def check(events: Sequence[Event | None], decisions: Sequence[Decision]) -> list
     lives: dict[str, _Life] = {}
     failures = []
     for number, (event, decision) in enumerate(zip(events, decisions, strict=True)):
-        broken = [*_numbered(number, decision), *_step(lives, event, decision)]
+        broken = [*_numbered(number, decision), *_step(lives, event, decision, max_body_bytes)]
         failures += [Failure(number, why) for why in broken]
     return failures
 
@@ -99,7 +105,7 @@ def _numbered(number: int, decision: Decision) -> list[str]:
     return [f"seq {decision.seq} answers offset {decision.input.offset}: one is lost or decided twice"]
 
 
-def _step(lives: dict[str, _Life], event: Event | None, decision: Decision) -> list[str]:
+def _step(lives: dict[str, _Life], event: Event | None, decision: Decision, max_body_bytes: int) -> list[str]:
     if event is None:
         rejected = decision.reason is Reason.UNDECODABLE
         return _about_no_record(None, None, decision) + ([] if rejected else ["poison was not named UNDECODABLE"])
@@ -107,7 +113,7 @@ def _step(lives: dict[str, _Life], event: Event | None, decision: Decision) -> l
     if decision.call_seq == 0:
         return _about_no_record(life, event, decision)
     if decision.call_seq == 1:
-        lives[event.call_id], broken = _begun(event, decision)
+        lives[event.call_id], broken = _begun(event, decision, max_body_bytes)
         return broken + (["an open call began anew"] if life is not None and not life.closed else [])
     if life is None:
         return ["a decision tells of a call that nobody opened"]
@@ -128,12 +134,12 @@ def _about_no_record(life: _Life | None, event: Event | None, decision: Decision
     return broken
 
 
-def _begun(event: Event, decision: Decision) -> tuple[_Life, list[str]]:
+def _begun(event: Event, decision: Decision, max_body_bytes: int) -> tuple[_Life, list[str]]:
     """A life begins: opened by a ToolCall, or cancelled by a Timeout that came before it."""
-    life = _Life(decision.incarnation, decision.live_epoch, decision.status or Status.INFLIGHT, 1, False)
+    life = _Life(decision.incarnation, decision.live_epoch, decision.status or Status.INFLIGHT, 1, max_body_bytes)
     _note_dispatch(life, decision.dispatch)
     if type(event) is ToolCall:
-        life.clean_up_wanted = event.orphans is Orphans.COMPENSATE
+        life.max_epochs, life.clean_up_wanted = event.max_epochs, event.orphans is Orphans.COMPENSATE
         token = (decision.input.offset, 1)
         good = decision.verdict is Verdict.OPEN and life.status is Status.INFLIGHT and not life.released
         opened = good and _token(decision.dispatch) == token == (decision.incarnation, decision.live_epoch)
@@ -147,6 +153,14 @@ def _begun(event: Event, decision: Decision) -> tuple[_Life, list[str]]:
 
 def _token(dispatch: Dispatch | None) -> tuple[int, int] | None:
     return None if dispatch is None else (dispatch.incarnation, dispatch.epoch)
+
+
+def _of_this_life(life: _Life, event: Event) -> bool:
+    if type(event) is ToolCall:
+        return True
+    if event.incarnation is None:
+        return type(event) is Timeout
+    return life.incarnation is not None and event.incarnation in (life.incarnation, -1)
 
 
 def _tells_of_effect(event: Event) -> bool:
@@ -188,9 +202,8 @@ def _fence_before_dispatch(life: _Life, event: Event, decision: Decision) -> str
 def _only_the_live_epoch_is_heard(life: _Life, event: Event, decision: Decision) -> str | None:
     if decision.verdict is Verdict.REJECT or type(event) is ToolCall:
         return None if decision.verdict is Verdict.REJECT else "a second ToolCall was not rejected"
-    incarnation = event.incarnation
-    if incarnation not in (life.incarnation, None, -1):
-        return f"{decision.verdict} for incarnation {incarnation}, and the call's is {life.incarnation}"
+    if not _of_this_life(life, event):
+        return f"{decision.verdict} for incarnation {event.incarnation}, and the call's is {life.incarnation}"
     if event.epoch != life.live_epoch:
         return f"{decision.verdict} for epoch {event.epoch} while {life.live_epoch} was live"
     return None
@@ -253,7 +266,7 @@ def _orphans_are_flagged(life: _Life, event: Event, decision: Decision) -> str |
 def _is_orphan(life: _Life, event: Event, decision: Decision) -> bool:
     if type(event) is not Result or not _tells_of_effect(event) or decision.verdict is not Verdict.REJECT:
         return False
-    if decision.reason is Reason.WRONG_INCARNATION:
+    if not _of_this_life(life, event):
         return True
     if life.status is Status.INFLIGHT or life.held:
         return False
@@ -269,12 +282,28 @@ def _unsettled_until_undone(life: _Life, event: Event, decision: Decision) -> st
 
 
 def _is_unsettled(life: _Life, event: Event, decision: Decision) -> bool:
-    if life.clean_up_wanted and decision.reason is not Reason.WRONG_INCARNATION and _is_orphan(life, event, decision):
+    if life.clean_up_wanted and _of_this_life(life, event) and _is_orphan(life, event, decision):
         return True
     undone = type(event) is Compensation and decision.verdict in (Verdict.COMMIT, Verdict.SETTLE)
     if undone and life.orphan_epoch is not None and life.live_epoch > life.orphan_epoch:
         return False
     return life.unsettled
+
+
+def _budget_is_kept(life: _Life, event: Event, decision: Decision) -> str | None:
+    exhausted = life.live_epoch >= life.max_epochs
+    if decision.live_epoch > life.live_epoch and exhausted and not _is_operators(event):
+        return f"epoch {decision.live_epoch} was raised, of {life.max_epochs}, and no operator asked for it"
+    if decision.verdict is Verdict.ESCALATE and not exhausted:
+        return "a call was escalated that has epochs left"
+    given_up = exhausted and decision.unsettled and not life.unsettled and life.commit is None
+    if given_up and decision.status is not Status.ESCALATED:
+        return "no epoch is left for a clean-up, and nobody is asked"
+    return None
+
+
+def _is_operators(event: Event) -> bool:
+    return type(event) is Timeout and event.cause is Cause.OPERATOR
 
 
 def _keys_repeat(life: _Life, event: Event, decision: Decision) -> str | None:
@@ -289,21 +318,21 @@ def _keys_repeat(life: _Life, event: Event, decision: Decision) -> str | None:
 
 
 def _double_compensation_is_named(life: _Life, event: Event, decision: Decision) -> str | None:
-    double = _is_double(life, event, decision)
+    double = _is_double(life, event)
     if (decision.reason is Reason.DOUBLE_COMPENSATION) == double:
         return None
     return "a second execution under one compensation key was not named" if double else "nothing was compensated twice"
 
 
-def _is_double(life: _Life, event: Event, decision: Decision) -> bool:
+def _is_double(life: _Life, event: Event) -> bool:
     first = life.first_ok_execution
-    return _is_ok_under_key(life, event, decision) and first is not None and event_execution(event) != first
+    return _is_ok_under_key(life, event) and first is not None and event_execution(event) != first
 
 
-def _is_ok_under_key(life: _Life, event: Event, decision: Decision) -> bool:
+def _is_ok_under_key(life: _Life, event: Event) -> bool:
     if type(event) is not Compensation or event.outcome is not Outcome.OK or life.compensation_key is None:
         return False
-    if decision.reason in (Reason.WRONG_INCARNATION, Reason.MALFORMED, Reason.OVERSIZED):
+    if not event.execution_id or len(event.payload or b"") > life.max_body_bytes or not _of_this_life(life, event):
         return False
     return event.epoch is not None and life.key_first_epoch <= event.epoch <= life.live_epoch
 
@@ -323,6 +352,7 @@ RULES: tuple[Rule, ...] = (
     _settles_only_a_clean_up,
     _orphans_are_flagged,
     _unsettled_until_undone,
+    _budget_is_kept,
     _keys_repeat,
     _double_compensation_is_named,
 )
@@ -333,12 +363,12 @@ RULES: tuple[Rule, ...] = (
 
 
 def _learn(life: _Life, event: Event, decision: Decision) -> None:
-    if decision.reason is not Reason.WRONG_INCARNATION and _is_orphan(life, event, decision):
+    if _of_this_life(life, event) and _is_orphan(life, event, decision):
         assert type(event) is Result
         life.orphans.append((event.execution_id, event.outcome))
         if life.clean_up_wanted:
             life.orphan_epoch = life.live_epoch
-    if life.first_ok_execution is None and _is_ok_under_key(life, event, decision):
+    if life.first_ok_execution is None and _is_ok_under_key(life, event):
         life.first_ok_execution = event_execution(event)
     if decision.verdict is Verdict.SETTLE:
         life.settled_epoch = decision.live_epoch
@@ -350,12 +380,8 @@ def _learn(life: _Life, event: Event, decision: Decision) -> None:
 
 
 def _commit_told(decision: Decision) -> Commit | None:
-    epoch, by, outcome, seq = (
-        decision.committed_epoch,
-        decision.committed_by,
-        decision.committed_outcome,
-        decision.commit_seq,
-    )
+    epoch, by, outcome = decision.committed_epoch, decision.committed_by, decision.committed_outcome
+    seq = decision.commit_seq
     if epoch is None or by is None or outcome is None or seq is None:
         return None
     return epoch, by, outcome, seq

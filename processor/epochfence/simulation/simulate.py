@@ -35,7 +35,8 @@ class Run:
 
 def simulate(trace: Trace, control: Control | None = None, parameters: Parameters | None = None) -> Run:
     """Run one trace. A line that is no event is decided, as in `fold`, and does not stop the run."""
-    fold = line_fold(control, parameters or Parameters())
+    parameters = parameters or Parameters()
+    fold = line_fold(control, parameters)
     decisions = tuple(fold.decide(line) for line in trace.lines)
     events: list[Event | None] = []
     not_events = []
@@ -45,7 +46,7 @@ def simulate(trace: Trace, control: Control | None = None, parameters: Parameter
         except LineError as error:
             events.append(None)
             not_events.append((number, str(error)))
-    failures = tuple(check(events, decisions))
+    failures = tuple(check(events, decisions, parameters.max_body_bytes))
     return Run(trace, decisions, tuple(last_writer(events)), failures, tuple(not_events))
 
 
