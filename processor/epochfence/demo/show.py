@@ -77,6 +77,8 @@ def show(settings: Settings, *, keep: bool, as_json: bool) -> int:
         print(json.dumps(evidence.to_json(), ensure_ascii=False))
     else:
         _conclude(evidence, teller)
+        if keep:
+            teller.say(f"Look for yourself: epochfence decisions --prefix {evidence.proof.prefix} --call 7")
     return 0 if evidence.proven else 1
 
 

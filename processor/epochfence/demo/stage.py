@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from epochfence.engine.client_config import admin_config, open_client, reader_config, sender_config
-from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S
+from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S, ask
 from epochfence.engine.supervisor import worker_command
 from epochfence.engine.topics import apply_topics, load_topic_specs, topic_name
 from epochfence.errors import ClusterError, EpochfenceError
@@ -66,6 +66,8 @@ def own_prefix(settings: Settings) -> str:
 def topics(settings: Settings, bootstrap: str, *, keep: bool, progress: Progress) -> Iterator[None]:
     """The topics of the prefix in `settings`; deleted afterwards, with the processor's group, unless `keep`."""
     admin = open_client(AdminClient, admin_config(settings, bootstrap))
+    # First of all: where nobody answers, there is nothing to delete, and the person need not wait for that too.
+    ask("list the topics", lambda: admin.list_topics(timeout=ANSWER_TIMEOUT_S))
     try:
         apply_topics(
             admin,
@@ -88,12 +90,16 @@ def _delete(admin: AdminClient, prefix: str, progress: Progress) -> None:
         if doomed:
             for future in admin.delete_topics(doomed, request_timeout=ANSWER_TIMEOUT_S).values():
                 future.result(timeout=ANSWER_TIMEOUT_S + 1)
-        group = f"{prefix}processor"
-        listed = admin.list_consumer_groups(request_timeout=ANSWER_TIMEOUT_S).result(timeout=ANSWER_TIMEOUT_S + 1)
-        if any(found.group_id == group for found in listed.valid):
-            admin.delete_consumer_groups([group], request_timeout=ANSWER_TIMEOUT_S)[group].result(ANSWER_TIMEOUT_S + 1)
+        _delete_group(admin, f"{prefix}processor")
     except (KafkaException, TimeoutError) as error:
-        progress(f"could not delete all of {prefix}*: {error}")
+        # A processor that was killed is a member until its session is over; Kafka drops an empty group in time.
+        progress(f"could not delete everything under {prefix}: {error}")
+
+
+def _delete_group(admin: AdminClient, group: str) -> None:
+    listed = admin.list_consumer_groups(request_timeout=ANSWER_TIMEOUT_S).result(timeout=ANSWER_TIMEOUT_S + 1)
+    if any(found.group_id == group for found in listed.valid):
+        admin.delete_consumer_groups([group], request_timeout=ANSWER_TIMEOUT_S)[group].result(ANSWER_TIMEOUT_S + 1)
 
 
 class Processor:
@@ -107,11 +113,16 @@ class Processor:
     def __enter__(self) -> "Processor":
         self._folder = tempfile.TemporaryDirectory(prefix="epochfence-demo-")
         self._said, self._log = Path(self._folder.name) / "stdout", Path(self._folder.name) / "stderr"
-        with self._said.open("wb") as said, self._log.open("wb") as log:
-            # A session of its own: Ctrl-C reaches us, and we see to it that it leaves in order.
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=said, stderr=log, start_new_session=True
-            )
+        try:
+            with self._said.open("wb") as said, self._log.open("wb") as log:
+                # A session of its own: Ctrl-C reaches us, and we see to it that it leaves in order.
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.DEVNULL, stdout=said, stderr=log, start_new_session=True
+                )
+        except BaseException:  # a signal may come before the with statement has us
+            self.stop()
+            self._folder.cleanup()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
