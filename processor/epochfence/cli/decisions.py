@@ -73,15 +73,18 @@ def decisions(
         notify=notify,
     )
     lines = Lines()
-    if not as_json:
-        lines.row(_header())
-    for committed in islice(found, limit):
+    count = 0
+    for count, committed in enumerate(islice(found, limit), 1):
         if as_json:
             lines.json(write_decision(committed.decision))
         else:
+            if count == 1:
+                lines.row(_header())
             _print(lines, committed)
         if follow:
             lines.flush()
+    if count == 0 and not follow and not as_json:
+        notify("nothing is decided yet" if call is None else "nothing is decided about that call")
 
 
 def _header() -> list[Cell]:
@@ -117,7 +120,8 @@ def decision_cells(committed: CommittedDecision) -> list[Cell]:
     ]
     # A number that outgrows its column takes the room of the call's id, which can be cropped.
     used = sum(max(len(cell.text), cell.width) for cell in cells) + len(cells)
-    cells.insert(2, Cell(cropped(decision.call_id, max(4, min(_CALL, LINE_CELLS - used))), _CALL))
+    room = max(4, min(_CALL, LINE_CELLS - used))
+    cells.insert(2, Cell(cropped(decision.call_id, room), room))
     return cells
 
 
@@ -134,7 +138,9 @@ def decision_notes(decision: Decision) -> str:
 def _said(decision: Decision) -> str:
     if decision.event is EventType.NONE:
         return "-"
-    return f"{decision.event} {decision.epoch}" if decision.event is not EventType.TOOL_CALL else str(decision.event)
+    if decision.event is EventType.TOOL_CALL:
+        return str(decision.event)
+    return f"{decision.event} {'none' if decision.epoch is None else decision.epoch}"
 
 
 def _verdict(decision: Decision) -> str:

@@ -57,7 +57,7 @@ def send(
 
 
 def _busy(sending: LineSending) -> bool:
-    """Whether an acknowledgement is still to come. If not, those that have come are shown before input is waited for."""
+    """Whether an acknowledgement is still to come. If none, those that came are shown before input is waited for."""
     if sending.busy():
         return True
     sys.stdout.flush()

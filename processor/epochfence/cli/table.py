@@ -98,9 +98,9 @@ def _json(call: CallInTable) -> bytes:
 def _print_table(lines: Lines, partitions: Iterable[TablePartition], as_json: bool) -> None:
     standings: Counter[Standing] = Counter()
     stands_at: list[str] = []
-    if not as_json:
-        lines.row(_header())
     for partition in partitions:
+        if not as_json and not stands_at:  # not before the cluster has answered
+            lines.row(_header())
         for record in partition.calls():
             call = CallInTable(partition.number, record)
             if as_json:
