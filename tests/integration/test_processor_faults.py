@@ -1,0 +1,167 @@
+"""The processor while it is killed, stopped, replaced and refused: every input gets one decision, and the right one.
+
+Each test ends with the independent check, which reads nothing but the topics.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.corner import Corner, until
+from tests.load import Load, pouring
+from tests.processor_process import RunningProcessor
+
+pytestmark = pytest.mark.integration
+
+FENCED = 5
+SESSION_S = 6.0
+
+
+@pytest.fixture
+def corner(cluster: Cluster, prefix: str, tmp_path: Path) -> Iterator[Corner]:
+    with Corner(cluster, prefix, tmp_path) as corner:
+        yield corner.apply()
+
+
+def everything_decided(corner: Corner, load: Load, by: RunningProcessor) -> None:
+    corner.wait_decided(load.total, by)
+    assert by.stop() == 0, by.excerpt()
+    corner.check(load)
+
+
+def test_a_load_through_two_kills_a_stop_past_the_session_and_a_worker_that_comes_and_goes(corner: Corner) -> None:
+    load = corner.load(seed=1)
+    first, second = corner.processor(slot="first"), corner.processor(slot="second")
+    with pouring(load, new_calls=6, pause_s=0.1):
+        first.start()
+        for decisions in (200, 500):
+            corner.wait_decided(decisions, first)
+            first.kill()
+            first.start()
+        corner.wait_decided(800, first)
+
+        second.start()
+        theirs = second.wait_ready()
+        assert len(theirs) == 2, "it has got its half of the four partitions"
+        corner.wait_decided(1_100, first)
+        first.suspend()
+        # Nothing tells the second worker but the session timeout.
+        assert second.wait_ready(times=2) == [0, 1, 2, 3]
+        corner.wait_decided(corner.decided() + 1, second)
+        first.resume()
+        come_back_or_start_again(first)
+        until(lambda: len(second.readies()[-1]) == 2, "the first worker has its half again")
+        assert second.stop() == 0, second.excerpt()
+        until(lambda: first.readies()[-1] == [0, 1, 2, 3], "the first worker has all of them")
+    corner.wait_decided(load.total)
+    corner.check(load)
+
+
+def come_back_or_start_again(processor: RunningProcessor) -> None:
+    """One that was stopped for too long either joins again, or leaves because its transaction was ended meanwhile."""
+    before = len(processor.readies())
+    until(lambda: processor.exit_code is not None or len(processor.readies()) > before, "it has noticed")
+    if processor.exit_code is not None:
+        assert processor.exit_code == FENCED, processor.excerpt()
+        processor.start()
+        processor.wait_ready()
+
+
+def test_kill_9_at_each_step_of_a_commit(corner: Corner) -> None:
+    load = corner.load(seed=2)
+    for point in ("fetched", "offsets", "commit", "committed"):
+        processor = corner.held_processor(point)
+        processor.start()
+        processor.wait_ready()
+        processor.hold()
+        for _ in range(2):
+            load.wave(8)
+        until(processor.is_held, f"it stands at {point}")
+        processor.kill()
+        processor.release()
+    load.finish()
+    processor = corner.processor()
+    processor.start()
+    everything_decided(corner, load, processor)
+
+
+@pytest.mark.parametrize("point", ["fetched", "commit"])
+def test_a_zombie_that_wakes_up_when_another_has_its_partitions_decides_nothing(corner: Corner, point: str) -> None:
+    load = corner.load(seed=3)
+    zombie, heir = corner.held_processor(point, slot="zombie"), corner.processor(slot="heir")
+    zombie.start()
+    zombie.wait_ready()
+    zombie.hold()
+    load.wave(16)
+    until(zombie.is_held, f"it stands at {point}")
+    zombie.suspend()
+    heir.start()
+    assert heir.wait_ready() == [0, 1, 2, 3]
+    load.wave(8)
+    corner.wait_decided(load.total, heir)
+    zombie.release()
+    zombie.resume()
+    come_back_or_start_again(zombie)
+    load.finish()
+    corner.wait_decided(load.total)
+    assert heir.stop() == 0
+    assert zombie.stop() == 0
+    corner.check(load)
+
+
+def test_transactions_that_the_cluster_refuses_are_undone_and_decided_again(corner: Corner) -> None:
+    load = corner.load(seed=4)
+    processor = corner.processor()
+    processor.start()
+    processor.wait_ready()
+    with pouring(load, new_calls=6, pause_s=0.05):
+        for _ in range(3):
+            corner.wait_decided(corner.decided() + 100, processor)
+            aborts = aborted(processor)
+            corner.alter("decisions", "max.message.bytes", "100")
+            until(lambda aborts=aborts: aborted(processor) > aborts + 2, "it has aborted some")  # type: ignore[misc]
+            corner.alter("decisions", "max.message.bytes", "8388608")
+    everything_decided(corner, load, processor)
+
+
+def aborted(processor: RunningProcessor) -> int:
+    return processor.stderr.read_text("utf-8").count("deciding again from the last commit")
+
+
+def test_sigterm_in_the_middle_leaves_with_0_and_the_next_start_goes_on(corner: Corner) -> None:
+    load = corner.load(seed=5)
+    processor = corner.processor()
+    with pouring(load, new_calls=6, pause_s=0.1):
+        for _ in range(2):
+            processor.start()
+            processor.wait_ready()
+            corner.wait_decided(corner.decided() + 100, processor)
+            assert processor.stop() == 0, processor.excerpt()
+    processor.start()
+    everything_decided(corner, load, processor)
+
+
+def test_of_two_processes_with_one_slot_one_leaves_with_5_and_says_why_and_the_other_goes_on(corner: Corner) -> None:
+    load = corner.load(seed=6)
+    one, two = corner.processor(slot="same"), corner.processor(slot="same")
+    with pouring(load, new_calls=4, pause_s=0.1):
+        one.start()
+        one.wait_ready()
+        two.start()
+        until(lambda: one.exit_code is not None or two.exit_code is not None, "one of them leaves")
+        left, stayed = (one, two) if one.exit_code is not None else (two, one)
+        assert left.exit_code == FENCED, left.excerpt()
+        assert "slot" in the_one_line(left)
+        stayed.wait_ready()
+        corner.wait_decided(corner.decided() + 50, stayed)
+    everything_decided(corner, load, stayed)
+
+
+def the_one_line(processor: RunningProcessor) -> str:
+    said = processor.stderr.read_text("utf-8")
+    assert "Traceback" not in said
+    lines = [line for line in said.splitlines() if line.startswith("epochfence: ")]
+    assert len(lines) == 1, said
+    return lines[0]
