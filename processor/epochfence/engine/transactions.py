@@ -107,6 +107,7 @@ class Transactions:
             reason = error.args[0]
             if reason.txn_requires_abort():
                 self._failed("commit", reason)
+            self.begun_at = None  # in doubt: its end is not ours to say any more, not even by an abort
             raise self._leave("commit", reason) from None
         self.begun_at = None
 
@@ -124,11 +125,11 @@ class Transactions:
         """Abort the open transaction, if there is one. Raises FencedError or ClusterError where that cannot be."""
         if self.begun_at is None:
             return
+        self.begun_at = None
         try:
             self._producer.abort_transaction(self._timeout_s)
         except KafkaException as error:
             raise self._leave("abort", error.args[0]) from None
-        self.begun_at = None
 
     def _leave(self, step: str, error: KafkaError) -> EpochfenceError:
         if error.code() in _FENCED_CODES:
