@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import ast
+import copy
+import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import fastavro
 import pytest
 
 import epochfence
+from epochfence.audit.calls import CallRules
 from epochfence.audit.findings import CLAIMS, MAX_FINDINGS, FindingKind, Proof
 from epochfence.audit.proof import prove
 from epochfence.protocol.admission import Parameters
-from epochfence.protocol.decisions import Checkpoint, Decision
+from epochfence.protocol.decisions import Checkpoint, Decision, about_no_record
 from epochfence.protocol.events import ToolCall
 from epochfence.protocol.vocabulary import Outcome, Reason, Verdict
+from epochfence.wire.codec import SINGLE_OBJECT_MAGIC, NoLookup
+from epochfence.wire.fingerprint import fingerprint
+from epochfence.wire.schemas import load_schema
 from tests.builders import CALL_ID, call, compensation, result, timeout
 from tests.memory_archive import DECISIONS, NAMES, MemoryArchive
 
@@ -214,7 +221,12 @@ def test_what_is_no_decision() -> None:
 
 def test_a_decodable_record_that_was_decided_undecodable() -> None:
     archive = ghost_write()
-    archive.edit(C, reason=Reason.UNDECODABLE)
+
+    def forged(decision: Decision) -> Decision:
+        said = about_no_record(None, CALL_ID, decision.input, decision.seq, Reason.UNDECODABLE, False)
+        return replace(said, checkpoint=decision.checkpoint)
+
+    archive.rewrite(C, forged)
     assert FindingKind.REFOLD in kinds(archive)
 
 
@@ -222,8 +234,78 @@ def test_one_damage_is_told_once_for_each_call() -> None:
     archive = ghost_write()
     for number in range(20):
         archive.say(result(1, Outcome.UNKNOWN, execution_id=str(number)))
-    archive.edit(T, live_epoch=3)
+    del archive.topics[DECISIONS][T]  # so the fold never hears of the fence, and decides all that follows otherwise
     assert prove(archive).findings_by_kind[FindingKind.REFOLD] == 1
+
+
+def test_what_the_processor_forgets_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+
+    class Watched(CallRules):
+        def __init__(self) -> None:
+            super().__init__()
+            used.append(self)
+
+    monkeypatch.setattr("epochfence.audit.proof.CallRules", Watched)
+    archive = MemoryArchive(Parameters(retention_ms=100))
+    for number in range(100):
+        archive.say(_now(archive, str(number)))
+        archive.say(result(1, call_id=str(number), incarnation=number))
+    assert prove(archive).holds
+    assert 0 < len(used[0]) < 10
+
+
+def test_an_answer_of_another_incarnation_rejected_without_a_reason() -> None:
+    archive = MemoryArchive()
+    archive.say(_now(archive))
+    archive.say(result(1, incarnation=99))
+    archive.edit(1, reason=Reason.NONE)
+    assert FindingKind.STALE_ACCEPTED in kinds(archive)
+
+
+def test_a_commit_that_changes_afterwards() -> None:
+    archive = ghost_write()
+    archive.edit(C, committed_epoch=1)
+    assert FindingKind.SECOND_COMMIT in kinds(archive)
+
+
+def test_a_result_accepted_in_an_epoch_that_released_a_compensation() -> None:
+    archive = MemoryArchive()
+    archive.say(_now(archive), timeout(1))
+    archive.say(result(2))
+    archive.edit(2, verdict=Verdict.COMMIT, reason=Reason.NONE, committed_epoch=2)
+    assert FindingKind.UNRELEASED_ACCEPTED in kinds(archive)
+
+
+def test_an_input_of_another_time_than_was_decided() -> None:
+    archive = ghost_write()
+    record = archive.topics[NAMES[1]][0]
+    archive.topics[NAMES[1]][0] = record._replace(timestamp_ms=record.timestamp_ms + 1)
+    assert FindingKind.MISSING_INPUT in kinds(archive)
+
+
+def test_parameters_other_than_the_defaults_are_in_force_from_the_first_decision() -> None:
+    archive = MemoryArchive(Parameters(max_body_bytes=1))
+    archive.say(_now(archive))
+    assert archive.decisions()[0].reason is Reason.OVERSIZED
+    assert prove(archive).findings == []
+
+
+def test_what_was_undecodable_stays_so_when_its_schema_becomes_known() -> None:
+    newer = copy.deepcopy(load_schema("result"))
+    newer["fields"].append({"name": "note", "type": "string", "default": ""})
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, newer, {**asdict(result(1)), "note": "new"})
+    archive = ghost_write()
+    archive.say(SINGLE_OBJECT_MAGIC + fingerprint(newer) + body.getvalue())
+    assert archive.decisions()[-1].reason is Reason.UNDECODABLE
+
+    class Knowing(NoLookup):
+        def by_fingerprint(self, fingerprint: bytes) -> str | None:
+            return json.dumps(newer)
+
+    archive.lookup = Knowing()
+    assert prove(archive).findings == []
 
 
 # ---- the words --------------------------------------------------------------------------------------------------

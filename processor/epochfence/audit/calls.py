@@ -62,6 +62,10 @@ class CallRules:
         call.call_seq, call.live_epoch = decision.call_seq, decision.live_epoch
         return "late_answers" if late else None
 
+    def __len__(self) -> int:
+        """How many calls are remembered."""
+        return len(self._calls)
+
     def forget(self, call_ids: Iterable[str]) -> None:
         """The processor has forgotten these calls."""
         for call_id in call_ids:
