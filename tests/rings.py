@@ -50,7 +50,7 @@ def run_ring(ring: str, target: Path, **variables: str) -> Outcome:
         return Outcome(ring)
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", str(target)]
+        command = [sys.executable, "-m", "pytest", "-q", "--durations=3", f"--junitxml={report}", str(target)]
         code = subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False).returncode
         if not report.exists():
             return Outcome(ring, broken=code != _COLLECTED_NOTHING)
