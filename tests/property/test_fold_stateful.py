@@ -177,6 +177,7 @@ class FoldMachine(RuleBasedStateMachine):
             assert self.partition.calls[call_id] is record
         for record in self.partition.calls.values():
             assert (record.closed_at_ms is not None) == record.closed
+            assert not record.closed or not (record.unsettled or record.status in waiting), "an open call is closed"
             if record.closed_at_ms is not None:
                 assert record.closed_at_ms + RETENTION_MS >= self.partition.stream_time_ms, "kept too long"
 
