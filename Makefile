@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup demo test check container-images broker-start broker-stop clean
+.PHONY: help setup demo test explore check container-images broker-start broker-stop clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -28,6 +28,16 @@ demo: setup ## Act out the ghost write on a real broker, with the fence and with
 
 test: check ## Lint, types, then every ring of tests
 	@$(BIN)/python -m tests.rings $(RINGS)
+
+explore: setup ## Explore more interleavings than `make test` has time for: millions of states, some minutes
+	@for orphans in REPORT COMPENSATE; do \
+	  $(BIN)/epochfence explore --orphans $$orphans; \
+	  $(BIN)/epochfence explore --orphans $$orphans --epochs 4 --deliveries 1; \
+	  $(BIN)/epochfence explore --orphans $$orphans --epochs 2 --idempotent --states 4000000; \
+	  $(BIN)/epochfence explore --orphans $$orphans --policy REPLAY --deliveries 1; \
+	  $(BIN)/epochfence explore --orphans $$orphans --policy REPLAY --deliveries 1 --duplicates 0 --hostile 1; \
+	done
+	@$(BIN)/epochfence explore --two-calls --epochs 2 --deliveries 1 --duplicates 0
 
 check: setup ## Lint and types
 	@$(BIN)/ruff check .

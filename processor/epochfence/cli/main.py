@@ -8,7 +8,7 @@ import typer
 from epochfence import __version__
 from epochfence.errors import EpochfenceError
 
-VERBS = ("demo", "broker", "topics", "run", "send", "decisions", "table", "fold", "simulate")
+VERBS = ("demo", "broker", "topics", "run", "send", "decisions", "table", "fold", "simulate", "explore")
 
 app = typer.Typer(
     name="epochfence",
