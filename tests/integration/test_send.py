@@ -14,14 +14,12 @@ from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from epochfence.broker.local import free_port
-from epochfence.engine.client_config import admin_config, reader_config, sender_config
-from epochfence.engine.topics import apply_topics
-from epochfence.settings import load_settings
 from tests.cluster import Cluster
 from tests.independent.codec import Codec
 from tests.independent.murmur2 import partition_of
 from tests.topic_reading import read_topic
 from tests.verbs import run_verb, start_verb
+from tests.written_log import make_topics, where
 
 pytestmark = pytest.mark.integration
 
@@ -38,21 +36,10 @@ def jsonl(*events: dict[str, Any] | bytes) -> bytes:
     return b"".join(line + b"\n" for line in lines)
 
 
-def where(cluster: Cluster, prefix: str) -> list[str]:
-    return ["--bootstrap-servers", cluster.bootstrap_servers, "--prefix", prefix]
-
-
 @pytest.fixture
 def topics(cluster: Cluster, prefix: str) -> str:
     """The prefix, with its topics made."""
-    settings = load_settings(bootstrap_servers=cluster.bootstrap_servers, topic_prefix=prefix)
-    apply_topics(
-        AdminClient(admin_config(settings, cluster.bootstrap_servers)),
-        sender_config(settings, cluster.bootstrap_servers),
-        prefix,
-        reader_config=reader_config(settings, cluster.bootstrap_servers),
-        partitions=PARTITIONS,
-    )
+    make_topics(cluster, prefix, PARTITIONS)
     return prefix
 
 
@@ -112,6 +99,29 @@ def test_the_events_of_a_call_stay_in_order(cluster: Cluster, topics: str, send:
     assert sent == [f"{n}" for n in range(2_000)]
 
 
+def test_the_events_of_a_call_reach_the_log_in_the_order_of_their_lines(
+    cluster: Cluster, topics: str, send: Send
+) -> None:
+    """Each in another topic, and none is sent before the one ahead of it is in the log: a Timeout that overtook its
+    own ToolCall would cancel it."""
+    kinds = ["tool_call", "timeout", "tool_call", "compensation", "compensation", "result", "timeout"]
+    rest = {"epoch": 1, "incarnation": 0, "outcome": "UNKNOWN"}
+    events: list[dict[str, Any]] = []
+    for number, kind in enumerate(kinds):
+        for call in range(200):
+            own = {"tool_call": tool_call(""), "timeout": {"epoch": 1}}.get(kind, rest)
+            events.append({**own, "type": kind, "call_id": f"c{call}", "event_id": str(number)})
+    assert send(jsonl(*events)).returncode == 0
+    codec, at_ms = Codec(), {}
+    for kind in set(kinds):
+        for record in read_topic(cluster.bootstrap_servers, f"{topics}{kind.replace('_', '-')}s"):
+            event_id = int(codec.decode(kind, record.value())["event_id"])
+            at_ms[record.key(), event_id] = record.timestamp()[1]
+    for call in range(200):
+        times = [at_ms[f"c{call}".encode(), number] for number in range(len(kinds))]
+        assert times == sorted(times)
+
+
 def test_people_are_told_how_many_were_acknowledged(send: Send) -> None:
     sent = send(jsonl(tool_call("1"), tool_call("2"), {"type": "timeout", "call_id": "1", "epoch": 1}))
     assert sent.stdout.decode() == "acknowledged 3 events: 1 timeouts, 2 tool-calls\n"
@@ -156,12 +166,17 @@ def test_an_event_that_its_topic_refuses_is_named_and_no_other_is_blamed(cluster
     incompressible = os.urandom(4_500).hex()
     events = [tool_call(str(n), arguments=os.urandom(500).hex()) for n in range(20)]
     events.insert(7, tool_call("too-large", arguments=incompressible))
+    events.insert(8, {"type": "timeout", "call_id": "too-large", "epoch": 1})
     sent = run_verb("send", *where(cluster, prefix), stdin=jsonl(*events))
     assert sent.returncode == 2
     (said,) = sent.stderr.decode().splitlines()
     assert "line 7 (counted from 0): the event has 9," in said
     assert f"more than {prefix}tool-calls takes (4,000 with its framing)" in said
-    assert sent.stdout.decode() == "acknowledged 20 events: 20 tool-calls\n"
+    there = [record.key() for record in tool_calls(cluster, prefix)]
+    assert sent.stdout.decode() == f"acknowledged {len(there)} events: {len(there)} tool-calls\n"
+    assert {str(n).encode() for n in range(7)} <= set(there)
+    # The call's next event waited for it, and would make no sense without it.
+    assert read_topic(cluster.bootstrap_servers, f"{prefix}timeouts") == []
 
 
 def test_what_is_typed_is_acknowledged_while_the_person_goes_on_typing(cluster: Cluster, topics: str) -> None:

@@ -38,7 +38,8 @@ def send(
 
     The form of a line is that of `fold`, without timestamp_ms. A Result or Compensation must say its incarnation: the
     offset of the ToolCall that opened the call, which --json prints. Lines are counted from 0, and the number is the
-    event_id where none is given. Acknowledgements come in the order of the cluster's answers.
+    event_id where none is given. The events of one call reach the log in the order of their lines; acknowledgements
+    come in the order of the cluster's answers.
 
     Exit code 2 at the first line that is no event or is too large, after what stands before it was acknowledged;
     nothing after it is sent. 3 when the cluster does not answer.
