@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Producer, TopicPartition, murmur2
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -19,18 +19,28 @@ from confluent_kafka.admin import (
 
 from epochfence.engine.client_config import admin_config, reader_config, sender_config
 from epochfence.engine.topics import apply_topics
+from epochfence.protocol.events import Event
 from epochfence.settings import load_settings
+from epochfence.wire.codec import encode_event
+from epochfence.wire.schemas import TOPIC_OF_EVENT
 from tests.cluster import Cluster
-from tests.held_processor import HeldProcessor
+from tests.held_processor import HeldProcessor, OtherProcessor
 from tests.independent.checker import Report, check
 from tests.independent.log import Record
 from tests.load import Load
 from tests.processor_process import RunningProcessor
 
+Processor = TypeVar("Processor", bound=RunningProcessor)
+
 SILENCE_S = 45.0
 """A processor that decides nothing for so long, while there is something to decide, hangs."""
-QUICK = {"session_timeout_ms": 6_000, "transaction_timeout_ms": 3_000}
-"""The shortest that a cluster allows, so that a dead processor is soon missed."""
+USUAL: dict[str, int | bool] = {
+    # The shortest that a cluster allows, so that a dead processor is soon missed.
+    "session_timeout_ms": 6_000,
+    "transaction_timeout_ms": 3_000,
+    # Its events would be inputs that no test has counted.
+    "watchdog": False,
+}
 
 
 class Corner:
@@ -45,9 +55,10 @@ class Corner:
         self._settings = load_settings(bootstrap_servers=self.bootstrap, topic_prefix=prefix)
         self.admin = AdminClient(admin_config(self._settings, self.bootstrap))
         self._reader: Consumer | None = None
+        self._sender = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "acks": "all"})
         self._decided: set[tuple[int, int]] = set()
         self._processors: list[RunningProcessor] = []
-        self.set(**{**QUICK, **settings})
+        self.set(**settings)
 
     def __enter__(self) -> "Corner":
         return self
@@ -60,9 +71,9 @@ class Corner:
         if self._reader is not None:
             self._reader.close()
 
-    def set(self, **settings: int) -> None:
-        """The settings of the processors that are started from now on."""
-        lines = [f"{name} = {value}\n" for name, value in settings.items()]
+    def set(self, **settings: int | bool) -> None:
+        """The settings of the processors that are started from now on, beyond the usual."""
+        lines = [f"{name} = {str(value).lower()}\n" for name, value in {**USUAL, **settings}.items()]
         (self.directory / "epochfence.toml").write_text("".join(lines))
 
     def apply(self) -> "Corner":
@@ -77,19 +88,61 @@ class Corner:
 
     def processor(self, *options: str, slot: str = "main", of: Cluster | None = None) -> RunningProcessor:
         """`epochfence run` on these topics, not started yet. The corner sees to its end."""
-        directory = self.directory / f"processor-{len(self._processors)}"
-        directory.mkdir()
-        processor = RunningProcessor(
-            of or self.cluster, self.prefix, directory, *options, slot=slot, cwd=self.directory
+        where = self._own_directory()
+        return self._see_to(
+            RunningProcessor(of or self.cluster, self.prefix, where, *options, slot=slot, cwd=self.directory)
         )
-        self._processors.append(processor)
-        return processor
 
     def held_processor(self, point: str, *, slot: str = "main") -> HeldProcessor:
         """The same with a point to hold it at."""
-        processor = HeldProcessor(self.cluster, self.prefix, self.directory, point=point, slot=slot)
+        where = self._own_directory()
+        return self._see_to(HeldProcessor(self.cluster, self.prefix, where, point=point, slot=slot, cwd=self.directory))
+
+    def broken_processor(self, call_id: str, *, slot: str = "main") -> OtherProcessor:
+        """The same with a bug that only this call meets."""
+        return self._see_to(
+            OtherProcessor(
+                self.cluster,
+                self.prefix,
+                self._own_directory(),
+                module="tests.broken_fold",
+                told=[call_id],
+                slot=slot,
+                cwd=self.directory,
+            )
+        )
+
+    def _own_directory(self) -> Path:
+        directory = self.directory / f"processor-{len(self._processors)}"
+        directory.mkdir()
+        return directory
+
+    def _see_to(self, processor: Processor) -> Processor:
         self._processors.append(processor)
         return processor
+
+    def send(self, event: Event) -> int:
+        """Send one event. Returns its offset, when the cluster has it: so the broker dates them in this order."""
+        offsets: list[int] = []
+        self._sender.produce(
+            self.prefix + TOPIC_OF_EVENT[type(event)],
+            encode_event(event),
+            event.call_id.encode(),
+            on_delivery=lambda error, message: offsets.append(message.offset() or 0),
+        )
+        self._sender.flush(30)
+        return offsets[0]
+
+    def send_nothing(self, count: int) -> None:
+        """Send records without a value: the shortest that must have a decision."""
+        for _ in range(count):
+            self._sender.produce(self.prefix + "results", None, b"nothing")
+        assert self._sender.flush(30) == 0
+
+    def call_id_in(self, partition: int, name: str) -> str:
+        """A call_id that lies in a partition."""
+        call_ids = (f"{name}-{number}" for number in range(1_000))
+        return next(one for one in call_ids if int(murmur2(one.encode(), self.partitions)) == partition)
 
     # ---- topics ---------------------------------------------------------------------------------------------------
 
@@ -153,10 +206,11 @@ class Corner:
         while unread:
             for message in consumer.consume(10_000, 0.05):
                 number = message.partition() or 0
-                if message.error() is None:
+                error = message.error()
+                if error is None:
                     record = Record(message.offset() or 0, message.timestamp()[1], message.key(), message.value())
                     records[number].append(record)
-                elif message.error().code() == KafkaError._PARTITION_EOF:
+                elif error.code() == KafkaError._PARTITION_EOF:
                     unread.discard(number)
         consumer.close()
         return records

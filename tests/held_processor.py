@@ -7,6 +7,7 @@ As a module it is `epochfence run` with these clients; nothing else of the produ
 While the file GATE is there, it writes GATE.reached when it comes to POINT, and waits until GATE has gone. The points:
 
     fetched     records were fetched, and nothing was decided of them
+    begin       what was fetched is decided, or some of it, and nothing of that is at the cluster
     offsets     the decisions are at the cluster; the offsets come next
     commit      the offsets are in the transaction; its commit comes next
     committed   the cluster has committed, and the processor does not know it yet
@@ -21,32 +22,45 @@ from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer
 
+from tests.cluster import Cluster
 from tests.processor_process import RunningProcessor
 from tests.verbs import environment
 
-POINTS = ("fetched", "offsets", "commit", "committed")
+POINTS = ("fetched", "begin", "offsets", "commit", "committed")
 
 
-class HeldProcessor(RunningProcessor):
-    """`epochfence run` that is held at `point` as soon as it comes there. `release` lets it go on for good."""
+class OtherProcessor(RunningProcessor):
+    """`epochfence run` by way of a module of ours, which changes one thing and then runs it."""
 
-    def __init__(self, *arguments: Any, point: str, **options: Any) -> None:
+    def __init__(self, *arguments: Any, module: str, told: list[str], **options: Any) -> None:
         super().__init__(*arguments, **options)
-        assert point in POINTS
-        self.gate = self.stdout.with_suffix(".gate")
-        self._point = point
+        self._command = [sys.executable, "-m", module, *told]
 
     def start(self, *options: str) -> None:
-        """As RunningProcessor's, by way of this file."""
+        """As RunningProcessor's."""
         assert self._process is None or self._process.poll() is not None, "it runs already"
         self._said_before = self.stdout.stat().st_size if self.stdout.exists() else 0
-        command = [sys.executable, "-m", "tests.held_processor", self._point, str(self.gate), *self._options, *options]
         here = environment()
         here["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent.parent)
         with self.stdout.open("ab") as out, self.stderr.open("ab") as err:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self._cwd, env=here
+                [*self._command, *self._options, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=self._cwd,
+                env=here,
             )
+
+
+class HeldProcessor(OtherProcessor):
+    """`epochfence run` that is held at `point` when it comes there, after `hold`."""
+
+    def __init__(self, cluster: Cluster, prefix: str, directory: Path, *, point: str, **options: Any) -> None:
+        assert point in POINTS
+        self.gate = directory / f"{point}.gate"
+        told = [point, str(self.gate)]
+        super().__init__(cluster, prefix, directory, module="tests.held_processor", told=told, **options)
 
     def hold(self) -> None:
         """From now on it is held when it comes to its point."""
@@ -95,6 +109,10 @@ class _HeldConsumer(Consumer):
 
 
 class _HeldProducer(Producer):
+    def begin_transaction(self, *arguments: Any, **options: Any) -> None:
+        _Gate.pass_by("begin")
+        super().begin_transaction(*arguments, **options)
+
     def send_offsets_to_transaction(self, *arguments: Any, **options: Any) -> None:
         self.flush(30)
         _Gate.pass_by("offsets")
@@ -112,8 +130,8 @@ def main() -> None:
 
     _, _Gate.point, path, *options = sys.argv
     _Gate.path = Path(path)
-    worker.Consumer = _HeldConsumer  # type: ignore[misc]
-    worker.Producer = _HeldProducer  # type: ignore[misc]
+    worker.Consumer = _HeldConsumer  # type: ignore[attr-defined]
+    worker.Producer = _HeldProducer  # type: ignore[attr-defined]
     sys.argv = ["epochfence", "run", *options]
     epochfence()
 

@@ -232,7 +232,7 @@ class Load:
             "tool": "reserve",
             "arguments": b"seat 13" if "#" in how else b"seat 12",
             "idempotency_key": "",
-            "timeout_ms": 3_600_000,  # the watchdog has nothing to say here: its events would not be counted
+            "timeout_ms": 3_600_000,
             "policy": Policy.COMPENSATE,
             "orphans": Orphans.REPORT,
             "max_epochs": 8,

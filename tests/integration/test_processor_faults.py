@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import builders
 from tests.cluster import Cluster
 from tests.corner import Corner, until
 from tests.load import Load, pouring
@@ -15,8 +16,7 @@ from tests.processor_process import RunningProcessor
 
 pytestmark = pytest.mark.integration
 
-FENCED = 5
-SESSION_S = 6.0
+LOG_CONTRADICTS, FENCED = 4, 5
 
 
 @pytest.fixture
@@ -71,44 +71,45 @@ def come_back_or_start_again(processor: RunningProcessor) -> None:
 
 def test_kill_9_at_each_step_of_a_commit(corner: Corner) -> None:
     load = corner.load(seed=2)
-    for point in ("fetched", "offsets", "commit", "committed"):
-        processor = corner.held_processor(point)
-        processor.start()
-        processor.wait_ready()
-        processor.hold()
+    for point in ("fetched", "begin", "offsets", "commit", "committed"):
+        victim = corner.held_processor(point)
+        victim.start()
+        victim.wait_ready()
+        victim.hold()
         for _ in range(2):
             load.wave(8)
-        until(processor.is_held, f"it stands at {point}")
-        processor.kill()
-        processor.release()
+        until(victim.is_held, f"it stands at {point}")
+        victim.kill()
+        victim.release()
     load.finish()
     processor = corner.processor()
     processor.start()
     everything_decided(corner, load, processor)
 
 
-@pytest.mark.parametrize("point", ["fetched", "commit"])
+@pytest.mark.parametrize("point", ["begin", "commit"])
 def test_a_zombie_that_wakes_up_when_another_has_its_partitions_decides_nothing(corner: Corner, point: str) -> None:
     load = corner.load(seed=3)
     zombie, heir = corner.held_processor(point, slot="zombie"), corner.processor(slot="heir")
     zombie.start()
     zombie.wait_ready()
-    zombie.hold()
     load.wave(16)
+    corner.wait_decided(load.total, zombie)
+    zombie.hold()
+    corner.send(builders.call(call_id="the last one that it has read", occurred_at_ms=2**50))
     until(zombie.is_held, f"it stands at {point}")
     zombie.suspend()
     heir.start()
     assert heir.wait_ready() == [0, 1, 2, 3]
-    load.wave(8)
-    corner.wait_decided(load.total, heir)
+    corner.wait_decided(load.total + 1, heir)
     zombie.release()
     zombie.resume()
     come_back_or_start_again(zombie)
     load.finish()
-    corner.wait_decided(load.total)
+    corner.wait_decided(load.total + 1)
     assert heir.stop() == 0
     assert zombie.stop() == 0
-    corner.check(load)
+    assert corner.check().counts["decisions"] == load.total + 1
 
 
 def test_transactions_that_the_cluster_refuses_are_undone_and_decided_again(corner: Corner) -> None:
@@ -165,3 +166,37 @@ def the_one_line(processor: RunningProcessor) -> str:
     lines = [line for line in said.splitlines() if line.startswith("epochfence: ")]
     assert len(lines) == 1, said
     return lines[0]
+
+
+def test_a_bug_in_the_fold_stops_its_partition_only_and_nothing_torn_is_left(corner: Corner) -> None:
+    names = [corner.call_id_in(partition, name) for name in "abc" for partition in range(4)]
+    for name in names:
+        corner.send(builders.call(call_id=name, occurred_at_ms=2**50))
+    bug, processor = corner.broken_processor(corner.call_id_in(2, "b")), corner.processor()
+    bug.start()
+    corner.wait_decided(9, bug)
+    corner.send(builders.result(1, call_id=corner.call_id_in(3, "a")))
+    corner.wait_decided(10, bug)
+    assert bug.stop() == 0, bug.excerpt()
+    assert corner.decided() == 10
+    processor.start()
+    corner.wait_decided(13, processor)
+    assert processor.stop() == 0
+    corner.check()
+
+
+def test_a_bug_in_the_fold_of_the_only_partition_ends_the_process_and_nothing_torn_is_left(
+    cluster: Cluster, prefix: str, tmp_path: Path
+) -> None:
+    """In a transaction that is longer than what is decided at one go: the first part of it is already written."""
+    with Corner(cluster, prefix, tmp_path, partitions=1, commit_interval_ms=5_000) as corner:
+        corner.apply().send_nothing(4_500)
+        for name in "abc":
+            corner.send(builders.call(call_id=name, occurred_at_ms=2**50))
+        bug, processor = corner.broken_processor("b"), corner.processor()
+        bug.start()
+        assert bug.wait_exit() == LOG_CONTRADICTS, bug.excerpt()
+        processor.start()
+        corner.wait_decided(4_503, processor)
+        assert processor.stop() == 0
+        corner.check()

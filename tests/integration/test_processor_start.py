@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, murmur2
+from confluent_kafka import Producer
 
 from epochfence.protocol.events import Event
 from epochfence.wire.codec import CHECKPOINT_KEY, encode_event
@@ -29,44 +29,13 @@ def processor(corner: Corner) -> RunningProcessor:
     return corner.processor()
 
 
-class Sender:
-    """Sends events one by one, each acknowledged before the next: the broker dates them in this order."""
-
-    def __init__(self, corner: Corner) -> None:
-        self._prefix = corner.prefix
-        self._producer = Producer({"bootstrap.servers": corner.bootstrap, "partitioner": "murmur2_random", "acks": -1})
-        self.sent = 0
-
-    def __call__(self, event: Event) -> int:
-        """Returns the offset."""
-        offsets: list[int] = []
-        self._producer.produce(
-            self._prefix + TOPIC_OF_EVENT[type(event)],
-            encode_event(event),
-            event.call_id.encode(),
-            on_delivery=lambda error, message: offsets.append(message.offset() or 0),
-        )
-        self._producer.flush(30)
-        self.sent += 1
-        return offsets[0]
-
-
-def call_in(partition: int, corner: Corner, name: str) -> str:
-    """A call_id that lies in a partition."""
-    return next(
-        call_id
-        for call_id in (f"{name}-{number}" for number in range(1_000))
-        if int(murmur2(call_id.encode(), corner.partitions)) == partition
-    )
-
-
 # ---- a backlog ----------------------------------------------------------------------------------------------------
 
 
 def test_a_backlog_in_which_each_result_was_in_time_ends_in_commits_and_not_in_compensations(
     corner: Corner, processor: RunningProcessor
 ) -> None:
-    send, count = Sender(corner), 150
+    send, count = corner.send, 150
     now = {"occurred_at_ms": 2**50}
     names = [f"call-{number}" for number in range(count)]
     incarnations = {name: send(builders.call(call_id=name, **now)) for name in names}
@@ -161,8 +130,8 @@ def take_the_date_away(corner: Corner) -> None:
 def test_partitions_that_end_in_a_commit_in_an_abort_or_are_empty_are_all_started_and_go_on(
     corner: Corner, processor: RunningProcessor
 ) -> None:
-    producer, send = corner.transactional("somebody"), Sender(corner)
-    names = {number: call_in(number, corner, "call") for number in range(3)}  # partition 3 stays empty
+    producer, send = corner.transactional("somebody"), corner.send
+    names = {number: corner.call_id_in(number, "call") for number in range(3)}  # partition 3 stays empty
     for number in (0, 1):
         in_transaction(corner, producer, builders.call(call_id=names[number], occurred_at_ms=2**50), commit=True)
     for number in (1, 2):
@@ -191,8 +160,8 @@ def in_transaction(corner: Corner, producer: Producer, event: Event, *, commit: 
 def test_what_lies_behind_somebodys_open_transaction_waits_until_it_ends(
     corner: Corner, processor: RunningProcessor
 ) -> None:
-    producer, send = corner.transactional("somebody"), Sender(corner)
-    here, there = call_in(0, corner, "here"), call_in(1, corner, "there")
+    producer, send = corner.transactional("somebody"), corner.send
+    here, there = corner.call_id_in(0, "here"), corner.call_id_in(1, "there")
     for name in (here, there):
         send(builders.call(call_id=name, occurred_at_ms=2**50))
     processor.start()

@@ -146,7 +146,13 @@ class Worker:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Leave nothing open behind: a transaction that is open holds up every reader until its timeout."""
+        """Leave nothing open behind: a transaction that is open holds up every reader until its timeout.
+
+        After a failure, what was decided and not committed ends here too. 1. The abort takes back what was written.
+        2. close() revokes, and a revoke commits. 3. What the tasks still hold is the end of what 1 took back: its
+        commit would leave a log whose beginning is missing.
+        """
+        self._uncommitted_since = None
         try:
             self._transactions.abort()
         except EpochfenceError as error:
