@@ -79,11 +79,10 @@ def show(settings: Settings, *, keep: bool, as_json: bool) -> int:
         _conclude(evidence, teller)
         if keep:
             teller.say(
-                f"Its topics are kept on {cluster.how}. If that was started for this run, `epochfence broker start`"
+                "Its topics are kept. `epochfence broker start` starts a broker of this run again, with its data."
             )
-            teller.say("starts it again, with its data. Look for yourself:")
             options = f"--bootstrap-servers {cluster.bootstrap_servers} --prefix {evidence.proof.prefix}"
-            teller.say(f"  epochfence decisions {options} --call 7")
+            teller.say(f"epochfence decisions {options} --call 7")
     return 0 if evidence.proven else 1
 
 
