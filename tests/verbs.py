@@ -14,8 +14,12 @@ def command_line(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The environment without settings of this project, so that a test says all of its own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("EPOCHFENCE_")}
+    """The environment without settings of this project, so that a test says all of its own.
+
+    And with buffered output, as a person has it: an output that is shown too late must not look prompt here.
+    """
+    ours = ("EPOCHFENCE_", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     paths = [str(SOURCE_ROOT), *filter(None, [kept.get("PYTHONPATH")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
 
