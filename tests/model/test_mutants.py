@@ -1,0 +1,38 @@
+"""The production code with one thing wrong, again and again: somebody notices each time, and who is to is written down.
+
+`python -m tests.mutants` prints who else does.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from epochfence.protocol.fold import fold
+from tests.mutants.catalogue import ALL, ENGINE, FOLD
+from tests.mutants.detectors import DETECTORS, noticed
+from tests.mutants.swap import Mutant, in_place
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_nobody_cries_wolf(name: str) -> None:
+    assert noticed(name) is None
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name.replace(" ", "_"))
+def test_a_mutant_is_caught(mutant: Mutant) -> None:
+    with in_place(mutant):
+        assert noticed(mutant.caught_by) is not None
+
+
+def test_a_mutant_is_taken_back() -> None:
+    before = fold.__code__
+    with in_place(next(mutant for mutant in FOLD if "copy_record" in mutant.old)):
+        assert fold.__code__ is not before
+    assert fold.__code__ is before
+
+
+def test_names_tell_mutants_apart() -> None:
+    assert len({mutant.name for mutant in ALL}) == len(ALL)
+    assert len({(mutant.module, mutant.old, mutant.new) for mutant in ALL}) == len(ALL)
+    assert len(FOLD) >= 25
+    assert len(ENGINE) >= 25

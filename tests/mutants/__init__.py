@@ -1,0 +1,1 @@
+"""The production code with one thing wrong, and who notices. `python -m tests.mutants` prints the whole matrix."""
