@@ -89,7 +89,8 @@ def _read_topic(bootstrap_servers: str, topic: str, partition_count: int) -> lis
         consumer.assign([TopicPartition(topic, p, first) for p in range(partition_count)])
         deadline = time.monotonic() + STALL_S
         while len(at_end) < partition_count:
-            for message in consumer.consume(10_000, timeout=1.0):
+            # consume() waits for a full batch, so the timeout is what the end of every topic costs.
+            for message in consumer.consume(10_000, timeout=0.05):
                 deadline = time.monotonic() + STALL_S
                 error, partition, offset = message.error(), message.partition(), message.offset()
                 assert partition is not None
