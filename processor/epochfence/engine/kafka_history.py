@@ -66,7 +66,7 @@ class KafkaHistory:
             consumer.assign([TopicPartition(topic, self._number, start)])
             heard = time.monotonic()
             while True:
-                messages = consumer.consume(_BATCH, 0.05)
+                messages = _next_batch(consumer)
                 if self._stop():
                     raise Stopped
                 if messages:
@@ -115,3 +115,9 @@ class KafkaHistory:
             until_offset=end,
             hint="somebody's transaction begins at at_offset and has not ended; its timeout will end it",
         )
+
+
+def _next_batch(consumer: Consumer) -> list[Message]:
+    """What has come, waiting only while nothing has: consume() alone waits until a batch is full."""
+    first = consumer.poll(0.05)
+    return [] if first is None else [first, *consumer.consume(_BATCH, 0)]
