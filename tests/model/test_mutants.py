@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
 from epochfence.protocol.fold import fold
@@ -36,3 +40,10 @@ def test_names_tell_mutants_apart() -> None:
     assert len({(mutant.module, mutant.old, mutant.new) for mutant in ALL}) == len(ALL)
     assert len(FOLD) >= 25
     assert len(ENGINE) >= 25
+
+
+def test_the_page_counts_as_the_catalogue_does() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "proof.md").read_text("utf-8")
+    told = {name: int(count) for name, count in re.findall(r"^\| `(\w+)`: .* \| (\d+) \|$", page, re.MULTILINE)}
+    assert told == Counter(mutant.caught_by for mutant in ALL)
+    assert f"\n{len(ALL)} times." in page

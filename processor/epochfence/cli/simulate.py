@@ -7,13 +7,15 @@ from typing import Annotated
 import typer
 
 from epochfence.errors import UsageError
-from epochfence.simulation.controls import Control
+from epochfence.simulation.controls import WHAT_IS_WRONG, Control
 from epochfence.simulation.simulate import Run, as_json, report
 from epochfence.simulation.simulate import simulate as run_trace
 from epochfence.simulation.traces import ALL, EIGHT, Trace, from_file, named
 
 MAX_EXIT_CODE = 100
 """Exit codes wrap at 256, and shells give those over 125 a meaning of their own."""
+
+_CONTROLS = "; ".join(f"{control}: {wrong}" for control, wrong in WHAT_IS_WRONG.items())
 
 
 def register(app: typer.Typer) -> None:
@@ -33,9 +35,7 @@ def simulate(
     ] = None,
     control: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Leave something out: no-fence (a timeout raises no epoch).", show_default=False
-        ),
+        typer.Option(metavar="NAME", help=f"Do one thing wrong. {_CONTROLS}.", show_default=False),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Run every built-in trace.")] = False,
     as_one_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
