@@ -1,12 +1,13 @@
 """`epochfence decisions`: what was decided, committed only."""
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Annotated
 
 import typer
 
 from epochfence.broker import find_cluster
-from epochfence.cli.lines import LINE_CELLS, STATUS_STYLES, UNSETTLED_STYLE, Cell, Lines, cropped, notify, size
+from epochfence.cli._lines import LINE_CELLS, STATUS_STYLES, UNSETTLED_STYLE, Cell, Lines, cropped, notify, size
 from epochfence.clients.decisions import CommittedDecision, read_decisions
 from epochfence.engine.logs import configure_logs
 from epochfence.engine.supervisor import StopFlag
@@ -72,19 +73,25 @@ def decisions(
         stop=stopping,
         notify=notify,
     )
+    shown = _show(islice(found, limit), as_json, follow)
+    if not shown and not follow and not as_json:
+        notify("nothing is decided yet" if call is None else "nothing is decided about that call")
+
+
+def _show(found: Iterable[CommittedDecision], as_json: bool, flush: bool) -> bool:
+    """Print what was found, at once where `flush`. Returns whether there was anything."""
     lines = Lines()
     count = 0
-    for count, committed in enumerate(islice(found, limit), 1):
+    for count, committed in enumerate(found, 1):
         if as_json:
             lines.json(write_decision(committed.decision))
         else:
             if count == 1:
                 lines.row(_header())
             _print(lines, committed)
-        if follow:
+        if flush:
             lines.flush()
-    if count == 0 and not follow and not as_json:
-        notify("nothing is decided yet" if call is None else "nothing is decided about that call")
+    return count > 0
 
 
 def _header() -> list[Cell]:

@@ -6,6 +6,7 @@ from importlib import import_module
 import typer
 
 from epochfence import __version__
+from epochfence.clients.printable import printable
 from epochfence.errors import EpochfenceError
 
 VERBS = ("demo", "broker", "topics", "run", "send", "decisions", "table", "fold", "simulate", "explore")
@@ -41,7 +42,8 @@ def main() -> None:
     try:
         app()
     except EpochfenceError as error:
-        print(f"epochfence: {error}", file=sys.stderr)
+        # It may quote what somebody typed or sent: no control character of theirs reaches a terminal.
+        print(f"epochfence: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader of our output has gone, as `| head` does. Nothing is left to say to it.

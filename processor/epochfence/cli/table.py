@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from epochfence.broker import find_cluster
-from epochfence.cli.lines import (
+from epochfence.cli._lines import (
     LINE_CELLS,
     STATUS_STYLES,
     UNSETTLED_STYLE,
