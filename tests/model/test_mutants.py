@@ -12,6 +12,13 @@ from pathlib import Path
 import pytest
 
 from epochfence.protocol.fold import fold
+from epochfence.protocol.invariants import InvariantError
+from epochfence.protocol.vocabulary import Orphans
+from epochfence.simulation.explored import trace_lines
+from epochfence.simulation.explorer import Explorer
+from epochfence.simulation.simulate import simulate
+from epochfence.simulation.traces import Trace, from_file
+from epochfence.simulation.world import Settings
 from tests.mutants.catalogue import ALL, ENGINE, FOLD
 from tests.mutants.detectors import DETECTORS, noticed
 from tests.mutants.swap import Mutant, in_place
@@ -25,7 +32,29 @@ def test_nobody_cries_wolf(name: str) -> None:
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name.replace(" ", "_"))
 def test_a_mutant_is_caught(mutant: Mutant) -> None:
     with in_place(mutant):
-        assert noticed(mutant.caught_by) is not None
+        told = noticed(mutant.caught_by)
+    assert told is not None
+    assert "cannot be found again" not in told  # the explorer's own bug is no counterexample
+
+
+def what_is_wrong(trace: Trace) -> str | None:
+    """The first property that a trace breaks, or the fold's own invariant, which stops a partition before that."""
+    try:
+        failures = simulate(trace).failures
+    except InvariantError as error:
+        return str(error)
+    return failures[0].why if failures else None
+
+
+@pytest.mark.parametrize("name", ["a stale epoch is heard", "no fence on a timeout", "a duplicate commits again"])
+def test_a_counterexample_in_the_log_is_a_trace_that_goes_red(name: str) -> None:
+    with in_place(next(mutant for mutant in FOLD if mutant.name == name)):
+        found = Explorer(Settings(orphans=Orphans.COMPENSATE, deliveries=1)).run().counterexample
+        assert found is not None
+        trace = from_file("counterexample", trace_lines(found))
+        red = what_is_wrong(trace)
+    assert red is not None
+    assert what_is_wrong(trace) is None
 
 
 def test_a_mutant_is_taken_back() -> None:

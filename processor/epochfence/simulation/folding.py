@@ -61,7 +61,8 @@ class Folding:
         try:
             decision = decide(partition, event)
         except InvariantError as error:
-            return Step(number, None, False, row.number, f"an invariant of the fold: {error}", "")
+            why = str(error).rpartition(" (")[0]  # without the place in the log: there is none here
+            return Step(number, None, False, row.number, f"an invariant of the fold: {why}", "")
         after = partition.calls.get(self.call.call_id)
         admitted = decision.call_seq > 0 or row.number in (6, 7)
         return Step(
