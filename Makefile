@@ -37,7 +37,7 @@ explore: setup ## Explore more interleavings than `make test` has time for: mill
 	  $(BIN)/epochfence explore --orphans $$orphans --policy REPLAY --deliveries 1; \
 	  $(BIN)/epochfence explore --orphans $$orphans --policy REPLAY --deliveries 1 --duplicates 0 --hostile 1; \
 	done
-	@$(BIN)/epochfence explore --two-calls --epochs 2 --deliveries 1 --duplicates 0
+	@$(BIN)/epochfence explore --two-calls --epochs 2 --deliveries 1 --duplicates 0 --states 3000000
 
 check: setup ## Lint and types
 	@$(BIN)/ruff check .
