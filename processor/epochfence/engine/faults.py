@@ -45,7 +45,7 @@ def fetch_fault(message: Message) -> EpochfenceError | None:
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         return LogError(
             f"{where}: records that were not decided yet are gone ({error.str()}). Nothing was skipped; "
-            "`epochfence repair` accepts the gap, knowingly"
+            "restore the topic from a copy, or begin anew under another topic_prefix"
         )
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         return UsageError(f"{message.topic()} is not there any more: {error.str()}. See `epochfence topics check`")

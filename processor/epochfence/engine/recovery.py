@@ -27,6 +27,7 @@ from epochfence.wire.schemas import INPUT_TOPICS
 Progress = Callable[[str, int, int], None]
 """(topic, records so far, offsets in all): called now and then while a long topic is read."""
 
+_WAY_OUT = "restore the topic from a copy, or begin anew under another topic_prefix"
 _FIRST_STEP_BACK = 64
 _STEP_GROWTH = 8
 _PROGRESS_EVERY = 10_000
@@ -132,7 +133,7 @@ class Recovery:
                 raise self._refusal(
                     topic,
                     f"the decisions after seq {seq}, where epoch-table stands, are gone: offsets begin at {start}",
-                    "`epochfence repair` accepts the gap, knowingly",
+                    _WAY_OUT,
                 )
             step *= _STEP_GROWTH
         for count, record in enumerate(self._history.read(topic, start, end)):
@@ -178,7 +179,7 @@ class Recovery:
                 self._facts.decisions_topic,
                 f"it holds no decision, but epoch-table stands at {where} and the group has decided up to offset "
                 f"{decided}: decisions were lost, or the topic was made anew",
-                "`epochfence repair` shows the ways out",
+                _WAY_OUT,
             )
         offsets = [0] * len(INPUT_TOPICS)
         self._refuse_missing_inputs(offsets)
@@ -193,7 +194,7 @@ class Recovery:
                 self._facts.decisions_topic,
                 f"epoch-table stands at seq {base.seq}, ahead of the last decision, seq {last.seq} before offset "
                 f"{bounds.high_watermark}: decisions were lost",
-                "`epochfence repair` shows the ways out",
+                _WAY_OUT,
             )
         if base.seq < last.seq:
             return self._roll_forward(base, table, last, bounds)
@@ -248,7 +249,7 @@ class Recovery:
                     topic,
                     f"it is not the topic that was decided at seq {checkpoint.seq}: it has the id {topic_id}, and had "
                     f"{were.get(topic)}; it was deleted and made anew",
-                    "`epochfence repair` accepts the gap, knowingly",
+                    _WAY_OUT,
                 )
 
     def _refuse_missing_inputs(self, next_offsets: list[int]) -> None:
@@ -258,13 +259,13 @@ class Recovery:
                 raise self._refusal(
                     topic,
                     f"the records from offset {next_offset} to {earliest - 1} are gone and were never decided",
-                    "`epochfence repair` accepts the gap, knowingly",
+                    _WAY_OUT,
                 )
             if high_watermark < next_offset:
                 raise self._refusal(
                     topic,
                     f"it ends at offset {high_watermark}, but was decided up to offset {next_offset}: it was truncated",
-                    "`epochfence repair` accepts the gap, knowingly",
+                    _WAY_OUT,
                 )
 
     def _refusal(self, topic: str, why: str, way_out: str) -> LogError:
