@@ -203,7 +203,9 @@ class Corner:
         records: list[list[Record]] = [[] for _ in range(self.partitions)]
         unread = set(range(self.partitions))
         consumer.assign([TopicPartition(self.prefix + name, n, OFFSET_BEGINNING) for n in unread])
+        deadline = time.monotonic() + SILENCE_S
         while unread:
+            assert time.monotonic() < deadline, f"the ends of {unread} of {name} were not reached"
             for message in consumer.consume(10_000, 0.05):
                 number = message.partition() or 0
                 error = message.error()

@@ -31,6 +31,7 @@ from epochfence.protocol.events import Compensation, Event, Result, Timeout, Too
 from epochfence.protocol.vocabulary import Cause, Orphans, Outcome, Policy
 from epochfence.wire.codec import encode_event
 from epochfence.wire.schemas import INPUT_TOPICS, TOPIC_OF_EVENT
+from tests.poison import POISON, Record
 
 ACKNOWLEDGED_WITHIN_S = 60.0
 OVERSIZED_BYTES = 300_000
@@ -245,54 +246,24 @@ class Load:
     # ---- poison ---------------------------------------------------------------------------------------------------
 
     def _poison(self) -> None:
-        """A record that no honest client sends."""
-        kind = self._random.choice(_POISON)
+        """A record that no honest client sends: spoilt bytes, keys and places, or an event that is not admitted."""
+        kind = self._random.choice((*POISON, *_NOT_ADMITTED))
         topic = self._random.choice(INPUT_TOPICS)
         call = _Call(f"{self._name}-p{self._random.randrange(10**6)}", Story("S"), [], 0, 0)
+        if kind == "oversized arguments":
+            topic, call.story = "tool-calls", Story("S", {"arguments": bytes(OVERSIZED_BYTES)})
+        if kind == "no call_id":
+            call.call_id = self._random.choice(("", "\0checkpoint", "x" * 257))
         step = {"tool-calls": "S", "timeouts": "T1", "results": "R1", "compensations": "C1"}[topic]
-        event = self._event(call, *_parse(step))
-        key, value = call.call_id.encode(), encode_event(event)
-        right = int(murmur2(key, self._partition_count))
-        match kind:
-            case "random bytes":
-                value = self._random.randbytes(self._random.randrange(1, 80))
-                self._send(self._plain, topic, key, value)
-            case "mutated bytes":
-                at = self._random.randrange(len(value))
-                self._send(self._plain, topic, key, value[:at] + self._random.randbytes(1) + value[at + 1 :])
-            case "empty value":
-                self._send(self._plain, topic, key, b"")
-            case "null value":
-                self._send(self._plain, topic, key, None)
-            case "null key":
-                self._send(self._plain, topic, None, value)
-            case "null key and value":
-                self._send(self._plain, topic, None, None)
-            case "a key that is not the call_id":
-                self._send(self._plain, topic, key + b"!", value)
-            case "a key that is no UTF-8":
-                self._send(self._plain, topic, b"\xff\xfe" + key, self._random.choice((value, b"?")))
-            case "the wrong partition":
-                self._send(self._plain, topic, key, value, partition=(right + 1) % self._partition_count)
-            case "the partition of CRC32":
-                self._send(self._crc32, topic, key, value)
-            case "an unknown fingerprint":
-                self._send(self._plain, topic, key, value[:2] + self._random.randbytes(8) + value[10:])
-            case "another event's fingerprint":
-                others = [name for name in INPUT_TOPICS if name != topic]
-                self._send(self._plain, self._random.choice(others), key, value)
-            case "trailing bytes":
-                self._send(self._plain, topic, key, value + b"\0")
-            case "truncated":
-                self._send(self._plain, topic, key, value[: self._random.randrange(2, len(value))])
-            case "Confluent framing":
-                self._send(self._plain, topic, key, b"\0\0\0\0\1" + value[10:])
-            case "oversized arguments":
-                big = self._tool_call(_Call(call.call_id, Story("S", {"arguments": bytes(OVERSIZED_BYTES)}), [], 0), "")
-                self._send(self._plain, "tool-calls", key, encode_event(big))
-            case "an empty call_id":
-                call.call_id = self._random.choice(("", "\0checkpoint", "x" * 257))
-                self._send(self._plain, topic, call.call_id.encode(), encode_event(self._event(call, *_parse(step))))
+        key, value = call.call_id.encode(), encode_event(self._event(call, *_parse(step)))
+        if kind == "another topic's event":
+            topic = self._random.choice([name for name in INPUT_TOPICS if name != topic])
+        record = POISON[kind](self._random, key, value) if kind in POISON else Record(key, value)
+        place = None
+        if record.partitions_off:
+            place = (int(murmur2(key, self._partition_count)) + record.partitions_off) % self._partition_count
+        producer = self._crc32 if record.by_crc32 else self._plain
+        self._send(producer, topic, record.key, record.value, partition=place)
 
     # ---- sending --------------------------------------------------------------------------------------------------
 
@@ -349,25 +320,7 @@ class Load:
         assert self._unacknowledged == 0, f"{self._unacknowledged} records were not acknowledged"
 
 
-_POISON = (
-    "random bytes",
-    "mutated bytes",
-    "empty value",
-    "null value",
-    "null key",
-    "null key and value",
-    "a key that is not the call_id",
-    "a key that is no UTF-8",
-    "the wrong partition",
-    "the partition of CRC32",
-    "an unknown fingerprint",
-    "another event's fingerprint",
-    "trailing bytes",
-    "truncated",
-    "Confluent framing",
-    "oversized arguments",
-    "an empty call_id",
-)
+_NOT_ADMITTED = ("oversized arguments", "no call_id", "another topic's event")
 
 
 def _parse(step: str) -> tuple[str, str, str | None, str]:

@@ -55,8 +55,15 @@ def test_a_load_through_two_kills_a_stop_past_the_session_and_a_worker_that_come
         until(lambda: len(second.readies()[-1]) == 2, "the first worker has its half again")
         assert second.stop() == 0, second.excerpt()
         until(lambda: first.readies()[-1] == [0, 1, 2, 3], "the first worker has all of them")
-    corner.wait_decided(load.total)
-    corner.check(load)
+        until(lambda: load.total > 2_500, "a few thousand events")
+    corner.wait_decided(load.total, first)
+    assert first.stop() == 0, first.excerpt()
+    report = corner.check(load)
+    assert load.aborted > 0
+    for reason in ("MISROUTED", "UNDECODABLE", "OVERSIZED", "EXPIRED", "MALFORMED", "DOUBLE_COMPENSATION"):
+        assert report.counts[f"reason {reason}"] > 0, f"the load had no {reason}"
+    for verdict in ("OPEN", "FENCE", "COMMIT", "REJECT", "SETTLE", "ESCALATE"):
+        assert report.counts[f"verdict {verdict}"] > 0, f"the load led to no {verdict}"
 
 
 def come_back_or_start_again(processor: RunningProcessor) -> None:
