@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from epochfence.engine.client_config import admin_config, reader_config, sender_config
-from epochfence.engine.topics import apply_topics
+from epochfence.engine.kafka.client_config import admin_config, reader_config, sender_config
+from epochfence.engine.topics.cluster import apply_topics
 from epochfence.protocol.events import Event
 from epochfence.settings import load_settings
 from epochfence.wire.codec import encode_event

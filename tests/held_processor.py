@@ -126,7 +126,7 @@ class _HeldProducer(Producer):
 
 def main() -> None:
     from epochfence.cli.main import main as epochfence
-    from epochfence.engine import worker
+    from epochfence.engine.kafka import worker
 
     _, _Gate.point, path, *options = sys.argv
     _Gate.path = Path(path)

@@ -335,7 +335,7 @@ def _now_ms() -> int:
 
 
 def _quiet() -> Any:
-    from epochfence.engine.client_config import LIBRDKAFKA_LOGGER
+    from epochfence.engine.kafka.client_config import LIBRDKAFKA_LOGGER
 
     return LIBRDKAFKA_LOGGER
 

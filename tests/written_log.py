@@ -10,8 +10,8 @@ from dataclasses import replace
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from epochfence.engine.client_config import admin_config, reader_config, sender_config
-from epochfence.engine.topics import apply_topics
+from epochfence.engine.kafka.client_config import admin_config, reader_config, sender_config
+from epochfence.engine.topics.cluster import apply_topics
 from epochfence.protocol.decisions import Decision
 from epochfence.protocol.records import CallRecord
 from epochfence.settings import load_settings

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from epochfence.audit.findings import FindingKind
 from epochfence.audit.history import ClusterArchive
 from epochfence.audit.proof import prove
-from epochfence.engine.client_config import admin_config, sender_config
+from epochfence.engine.kafka.client_config import admin_config, sender_config
 from epochfence.settings import Settings, load_settings
 from tests.cluster import Cluster
 from tests.verbs import run_verb, start_verb

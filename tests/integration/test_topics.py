@@ -13,9 +13,16 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from typer.testing import CliRunner
 
 from epochfence.cli import topics as topics_verb
-from epochfence.engine.client_config import admin_config, reader_config, sender_config
-from epochfence.engine.schema_topic import own_schemas, read_schemas
-from epochfence.engine.topics import CALL_TOPICS, SCHEMAS, Difference, apply_topics, check_topics, load_topic_specs
+from epochfence.engine.kafka.client_config import admin_config, reader_config, sender_config
+from epochfence.engine.topics.cluster import (
+    CALL_TOPICS,
+    SCHEMAS,
+    Difference,
+    apply_topics,
+    check_topics,
+    load_topic_specs,
+)
+from epochfence.engine.topics.schemas import own_schemas, read_schemas
 from epochfence.errors import ClusterError, UsageError
 from epochfence.resources import schema_text
 from epochfence.settings import Settings, load_settings

@@ -22,7 +22,7 @@ TOPICS = {path.stem: path.read_text("utf-8") for path in (REPOSITORY / "topics")
 LOAD_DATA = """
 import json
 from epochfence import resources
-from epochfence.engine.topics import load_topic_specs
+from epochfence.engine.topics.cluster import load_topic_specs
 print(json.dumps({
     "from": resources.__file__,
     "schemas": {name: resources.schema_text(name) for name in resources.schema_names()},

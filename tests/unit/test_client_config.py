@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from epochfence.engine.client_config import (
+from epochfence.engine.kafka.client_config import (
     PROTECTED,
     admin_config,
     open_client,

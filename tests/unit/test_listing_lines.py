@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 from rich.cells import cell_len
 
-from epochfence.cli.decisions import decision_cells, decision_notes
 from epochfence.cli._lines import LINE_CELLS, Cell, cropped, moment, size
+from epochfence.cli.decisions import decision_cells, decision_notes
 from epochfence.cli.table import call_cells, summary
 from epochfence.clients.decisions import CommittedDecision
 from epochfence.clients.table import CallInTable, Standing

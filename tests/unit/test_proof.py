@@ -359,4 +359,4 @@ def test_no_producer_is_in_the_reach_of_an_audit() -> None:
                     for p in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py"))
                     if p.exists()
                 ]
-    assert root / "engine" / "kafka_history.py" in seen
+    assert root / "engine" / "kafka" / "history.py" in seen

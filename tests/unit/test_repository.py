@@ -111,6 +111,22 @@ def test_imports_point_from_the_outside_in(path: Path) -> None:
     assert inside - {package} <= ARROWS[package]
 
 
+ENGINE_STOREYS = ("", "kafka", "topics", "process")
+"""Of the engine, from the ground up: what to do, how librdkafka does it, the topics, the processes."""
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "engine").rglob("*.py")), ids=name_of)
+def test_a_storey_of_the_engine_uses_none_above_it(path: Path) -> None:
+    def storey(parts: tuple[str, ...]) -> int:
+        return ENGINE_STOREYS.index(parts[0]) if parts and parts[0] in ENGINE_STOREYS else 0
+
+    own = storey(path.relative_to(PACKAGE / "engine").parts)
+    used = [module for module in imports_of(path) if module.startswith("epochfence.engine.")]
+    assert all(storey(tuple(module.split(".")[2:])) <= own for module in used)
+    if own == 0:
+        assert "confluent_kafka" not in {module.split(".")[0] for module in imports_of(path)}
+
+
 @every_module
 def test_third_party_imports_are_the_allowed_ones(path: Path) -> None:
     tops = {module.split(".")[0] for module in imports_of(path)} - {"epochfence"}

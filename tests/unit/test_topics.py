@@ -14,9 +14,9 @@ import yaml
 from pydantic import ValidationError
 
 from epochfence import resources
-from epochfence.engine.client_config import INPUT_MESSAGE_MAX_BYTES, OUTPUT_MESSAGE_MAX_BYTES
-from epochfence.engine.schema_topic import own_schemas, schema_key
-from epochfence.engine.topics import CALL_TOPICS, INPUT_TOPICS, SCHEMAS, TopicSpec, load_topic_specs, topic_name
+from epochfence.engine.kafka.client_config import INPUT_MESSAGE_MAX_BYTES, OUTPUT_MESSAGE_MAX_BYTES
+from epochfence.engine.topics.cluster import CALL_TOPICS, INPUT_TOPICS, SCHEMAS, TopicSpec, load_topic_specs, topic_name
+from epochfence.engine.topics.schemas import own_schemas, schema_key
 from epochfence.errors import UsageError
 
 REPOSITORY = Path(__file__).parents[2]

@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 
 from confluent_kafka.admin import AdminClient
 
-from epochfence.engine.client_config import admin_config, open_client, reader_config
-from epochfence.engine.facts import topic_facts
+from epochfence.engine.kafka.client_config import admin_config, open_client, reader_config
+from epochfence.engine.topics.facts import topic_facts
 from epochfence.engine.history import Bounds, History, LogRecord
-from epochfence.engine.kafka_history import KafkaHistory
-from epochfence.engine.schema_lookup import TopicSchemaLookup
+from epochfence.engine.kafka.history import KafkaHistory
+from epochfence.engine.topics.schema_lookup import TopicSchemaLookup
 from epochfence.engine.task import TopicFacts
 from epochfence.protocol.decisions import Decision
 from epochfence.settings import Settings

@@ -9,8 +9,8 @@ import typer
 from epochfence.broker import find_cluster
 from epochfence.cli._lines import LINE_CELLS, STATUS_STYLES, UNSETTLED_STYLE, Cell, Lines, cropped, notify, size
 from epochfence.clients.decisions import CommittedDecision, read_decisions
-from epochfence.engine.logs import configure_logs
-from epochfence.engine.supervisor import StopFlag
+from epochfence.engine.process.logs import configure_logs
+from epochfence.engine.process.supervisor import StopFlag
 from epochfence.errors import UsageError
 from epochfence.protocol.decisions import Decision
 from epochfence.protocol.vocabulary import EventType, Reason, Status, Verdict

@@ -5,10 +5,10 @@ import sys
 import typer
 
 from epochfence.broker import find_cluster
-from epochfence.engine.logs import configure_logs
-from epochfence.engine.preflight import refuse_unfit_topics
-from epochfence.engine.supervisor import StopFlag, supervise, worker_command
-from epochfence.engine.worker import Worker
+from epochfence.engine.process.logs import configure_logs
+from epochfence.engine.process.preflight import refuse_unfit_topics
+from epochfence.engine.process.supervisor import StopFlag, supervise, worker_command
+from epochfence.engine.process.worker import Worker
 from epochfence.settings import load_settings
 
 

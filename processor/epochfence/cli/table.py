@@ -21,7 +21,7 @@ from epochfence.cli._lines import (
 )
 from epochfence.clients.printable import printable
 from epochfence.clients.table import CallInTable, Standing, TablePartition, read_call, read_table, standing_of
-from epochfence.engine.logs import configure_logs
+from epochfence.engine.process.logs import configure_logs
 from epochfence.errors import EpochfenceError, UsageError
 from epochfence.protocol.records import CallRecord
 from epochfence.protocol.vocabulary import Status

@@ -8,8 +8,8 @@ import typer
 from confluent_kafka.admin import AdminClient
 
 from epochfence.broker import find_cluster
-from epochfence.engine.client_config import admin_config, open_client, reader_config, sender_config
-from epochfence.engine.topics import apply_topics, check_topics
+from epochfence.engine.kafka.client_config import admin_config, open_client, reader_config, sender_config
+from epochfence.engine.topics.cluster import apply_topics, check_topics
 from epochfence.settings import Settings, load_settings
 
 topics = typer.Typer(no_args_is_help=True, help="The topics of this program on a cluster.")

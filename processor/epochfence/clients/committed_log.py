@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Topic
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from epochfence.clients.time_merge import CommittedRecord, TimeMerge
-from epochfence.engine.client_config import admin_config, open_client, reader_config
-from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, failed_with, wait
-from epochfence.engine.topic_specs import topic_name
+from epochfence.engine.kafka.client_config import admin_config, open_client, reader_config
+from epochfence.engine.kafka.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, failed_with, wait
+from epochfence.engine.topics.specs import topic_name
 from epochfence.errors import EpochfenceError, LogError, UsageError
 from epochfence.settings import Settings
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from epochfence.clients.call_ids import key_of
 from epochfence.clients.committed_log import CommittedLog
 from epochfence.clients.time_merge import CommittedRecord
-from epochfence.engine.schema_lookup import TopicSchemaLookup
-from epochfence.engine.topic_specs import DECISIONS
+from epochfence.engine.topics.schema_lookup import TopicSchemaLookup
+from epochfence.engine.topics.specs import DECISIONS
 from epochfence.errors import LogError, UsageError
 from epochfence.protocol.decisions import Decision
 from epochfence.settings import Settings

@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from epochfence.clients.call_ids import key_of
-from epochfence.engine.client_config import INPUT_MESSAGE_MAX_BYTES, admin_config, open_client, sender_config
-from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, failed_with, no_answer, wait
-from epochfence.engine.topic_specs import topic_name
+from epochfence.engine.kafka.client_config import INPUT_MESSAGE_MAX_BYTES, admin_config, open_client, sender_config
+from epochfence.engine.kafka.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, failed_with, no_answer, wait
+from epochfence.engine.topics.specs import topic_name
 from epochfence.errors import ClusterError, EpochfenceError, UsageError
 from epochfence.protocol.events import Event
 from epochfence.settings import Settings

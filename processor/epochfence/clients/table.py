@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeVar
 from epochfence.clients.call_ids import key_of
 from epochfence.clients.committed_log import CommittedLog
 from epochfence.clients.time_merge import CommittedRecord
-from epochfence.engine.schema_lookup import TopicSchemaLookup
-from epochfence.engine.topic_specs import EPOCH_TABLE
+from epochfence.engine.topics.schema_lookup import TopicSchemaLookup
+from epochfence.engine.topics.specs import EPOCH_TABLE
 from epochfence.errors import LogError
 from epochfence.protocol.decisions import Checkpoint
 from epochfence.protocol.records import CallRecord

@@ -23,7 +23,7 @@ from epochfence.demo.roles import (
 from epochfence.demo.stage import Processor
 from epochfence.demo.verdict import Evidence
 from epochfence.demo.world import Sight, World
-from epochfence.engine.topic_specs import load_topic_specs
+from epochfence.engine.topics.specs import load_topic_specs
 from epochfence.errors import LogError
 from epochfence.protocol.decisions import Decision
 from epochfence.settings import Settings

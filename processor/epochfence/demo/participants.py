@@ -9,10 +9,10 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from epochfence.demo.journal import Journal, Place
 from epochfence.demo.world import World
-from epochfence.engine.client_config import open_client, reader_config, sender_config
-from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, no_answer
-from epochfence.engine.faults import fetch_fault, is_end_of_partition
-from epochfence.engine.topic_specs import DECISIONS, topic_name
+from epochfence.engine.kafka.client_config import open_client, reader_config, sender_config
+from epochfence.engine.kafka.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, no_answer
+from epochfence.engine.kafka.faults import fetch_fault, is_end_of_partition
+from epochfence.engine.topics.specs import DECISIONS, topic_name
 from epochfence.errors import EpochfenceError
 from epochfence.protocol.events import Event
 from epochfence.settings import Settings

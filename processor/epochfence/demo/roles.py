@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from epochfence.demo.journal import Place
 from epochfence.demo.participants import Participant, Scene, now_ms
 from epochfence.demo.world import Record
-from epochfence.engine.topic_specs import DECISIONS
+from epochfence.engine.topics.specs import DECISIONS
 from epochfence.protocol.decisions import Decision
 from epochfence.protocol.events import Compensation, Event, Result, Timeout, ToolCall
 from epochfence.protocol.vocabulary import (

@@ -13,10 +13,10 @@ from types import FrameType
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from epochfence.engine.client_config import admin_config, open_client, reader_config, sender_config
-from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S, ask
-from epochfence.engine.supervisor import worker_command
-from epochfence.engine.topics import apply_topics, load_topic_specs, topic_name
+from epochfence.engine.kafka.client_config import admin_config, open_client, reader_config, sender_config
+from epochfence.engine.kafka.cluster_calls import ANSWER_TIMEOUT_S, ask
+from epochfence.engine.process.supervisor import worker_command
+from epochfence.engine.topics.cluster import apply_topics, load_topic_specs, topic_name
 from epochfence.errors import ClusterError, EpochfenceError
 from epochfence.settings import Settings
 

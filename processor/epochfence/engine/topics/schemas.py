@@ -12,8 +12,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
-from epochfence.engine.client_config import open_client
-from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, ask, no_answer
+from epochfence.engine.kafka.client_config import open_client
+from epochfence.engine.kafka.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, ask, no_answer
 from epochfence.resources import schema_names, schema_text
 from epochfence.wire.fingerprint import fingerprint, fingerprint_key
 

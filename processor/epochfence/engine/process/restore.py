@@ -9,10 +9,10 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from epochfence.engine.kafka_history import KafkaHistory, Stopped
+from epochfence.engine.kafka.history import KafkaHistory, Stopped
+from epochfence.engine.kafka.transactions import AbortedError, Transactions
 from epochfence.engine.recovery import Recovered, Recovery, TableRewrite
 from epochfence.engine.task import PartitionTask, Sink, TopicFacts, event_decoders
-from epochfence.engine.transactions import AbortedError, Transactions
 from epochfence.errors import ClusterError
 from epochfence.protocol.admission import Parameters
 from epochfence.wire.codec import (

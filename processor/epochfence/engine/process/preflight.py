@@ -3,9 +3,9 @@
 import structlog
 from confluent_kafka.admin import AdminClient
 
-from epochfence.engine.client_config import admin_config, open_client, reader_config
-from epochfence.engine.topic_specs import DECISIONS, EPOCH_TABLE
-from epochfence.engine.topics import Difference, check_topics
+from epochfence.engine.kafka.client_config import admin_config, open_client, reader_config
+from epochfence.engine.topics.cluster import Difference, check_topics
+from epochfence.engine.topics.specs import DECISIONS, EPOCH_TABLE
 from epochfence.errors import UsageError
 from epochfence.settings import Settings
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from epochfence.engine.faults import fetch_fault, is_end_of_partition
+from epochfence.engine.kafka.faults import fetch_fault, is_end_of_partition
 from epochfence.engine.task import PartitionTask
 from epochfence.errors import LogError
 

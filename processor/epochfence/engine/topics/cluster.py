@@ -21,9 +21,9 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
-from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S, ask, failed_with, no_answer, wait
-from epochfence.engine.schema_topic import missing_schemas, write_schemas
-from epochfence.engine.topic_specs import (
+from epochfence.engine.kafka.cluster_calls import ANSWER_TIMEOUT_S, ask, failed_with, no_answer, wait
+from epochfence.engine.topics.schemas import missing_schemas, write_schemas
+from epochfence.engine.topics.specs import (
     CALL_TOPICS,
     DECISIONS,
     EPOCH_TABLE,

@@ -7,9 +7,9 @@ from typing import TypeVar
 import structlog
 from confluent_kafka.admin import AdminClient
 
-from epochfence.engine.client_config import reader_config
-from epochfence.engine.kafka_history import KafkaHistory, Stopped
-from epochfence.engine.topic_specs import SCHEMAS, topic_name
+from epochfence.engine.kafka.client_config import reader_config
+from epochfence.engine.kafka.history import KafkaHistory, Stopped
+from epochfence.engine.topics.specs import SCHEMAS, topic_name
 from epochfence.errors import ClusterError
 from epochfence.settings import Settings
 from epochfence.wire.fingerprint import fingerprint_key

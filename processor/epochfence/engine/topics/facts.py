@@ -3,9 +3,9 @@
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S, failed_with, wait
+from epochfence.engine.kafka.cluster_calls import ANSWER_TIMEOUT_S, failed_with, wait
 from epochfence.engine.task import TopicFacts
-from epochfence.engine.topic_specs import CALL_TOPICS, topic_name
+from epochfence.engine.topics.specs import CALL_TOPICS, topic_name
 from epochfence.errors import UsageError
 
 

@@ -20,7 +20,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from epochfence.engine.client_config import (
+from epochfence.engine.kafka.client_config import (
     admin_config,
     open_client,
     processor_consumer_config,
@@ -28,14 +28,14 @@ from epochfence.engine.client_config import (
     reader_config,
     sender_config,
 )
-from epochfence.engine.facts import topic_facts
-from epochfence.engine.fetching import Fetcher
-from epochfence.engine.kafka_history import Stopped
-from epochfence.engine.restore import Restorer
-from epochfence.engine.schema_lookup import TopicSchemaLookup
+from epochfence.engine.kafka.fetching import Fetcher
+from epochfence.engine.kafka.history import Stopped
+from epochfence.engine.kafka.transactions import AbortedError, Transactions
+from epochfence.engine.process.restore import Restorer
+from epochfence.engine.process.watchdog_sender import Watchdogs
 from epochfence.engine.task import PartitionTask, TopicFacts
-from epochfence.engine.transactions import AbortedError, Transactions
-from epochfence.engine.watchdog_sender import Watchdogs
+from epochfence.engine.topics.facts import topic_facts
+from epochfence.engine.topics.schema_lookup import TopicSchemaLookup
 from epochfence.errors import ClusterError, EpochfenceError, FencedError, LogError, UsageError
 from epochfence.protocol.admission import Parameters
 from epochfence.settings import Settings

@@ -8,9 +8,9 @@ import structlog
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from epochfence.engine.client_config import open_client
-from epochfence.engine.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, wait
 from epochfence.engine.history import Bounds, LogRecord
+from epochfence.engine.kafka.client_config import open_client
+from epochfence.engine.kafka.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, wait
 from epochfence.errors import LogError
 
 log = structlog.get_logger()
