@@ -58,6 +58,21 @@ def decided_log(facts: TopicFacts = FACTS) -> ShortenedLog:
     return log
 
 
+def long_log() -> ShortenedLog:
+    """The same, and 199 calls repeated after it: its end tells nothing of its beginning."""
+    log = decided_log()
+    task = PartitionTask(0, FACTS, Parameters(), event_decoders(NoLookup()), start(log).state)
+    for offset in range(1, 200):
+        log.append(FACTS.input_topics[0], offset, offset, b"7", encode_event(call()))
+        task.merge.offer(0, offset, offset, b"7", encode_event(call()))
+    for number in range(len(INPUT_TOPICS)):
+        task.merge.reached_end(number)
+    task.decide(1_000, 0, log)
+    task.seal(LATE_MS, log)
+    log.commit()
+    return log
+
+
 def start(log: MemoryLog, facts: TopicFacts = FACTS, group: tuple[int, ...] = NO_GROUP) -> Recovered:
     decoders, outputs = event_decoders(NoLookup()), OutputDecoder(NoLookup())
     return Recovery(0, log, facts, Parameters(), decoders, outputs, group).run()
@@ -138,10 +153,10 @@ def test_records_that_no_checkpoint_dates_are_taken_away() -> None:
 
 
 def test_a_missing_decision_is_named_when_the_table_is_rebuilt() -> None:
-    log = decided_log()
+    log = long_log()
     log.topics[FACTS.table_topic].clear()
-    del log.topics[FACTS.decisions_topic][1]
-    with pytest.raises(LogError, match="seq 2 is missing before it"):
+    del log.topics[FACTS.decisions_topic][50]
+    with pytest.raises(LogError, match="seq 51 is missing before it"):
         start(log)
 
 
@@ -168,3 +183,21 @@ def test_a_record_in_the_wrong_partition_is_decided_misrouted() -> None:
     log.commit()
     (record,) = log.topics[FACTS.decisions_topic]
     assert OutputDecoder(NoLookup()).decision(record.value).reason is Reason.MISROUTED
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_gap_is_seen_without_a_roll_forward(lost: int) -> None:
+    """The table is complete, so nothing is folded again; still the log must begin at 1 and have no gap at its end."""
+    log = decided_log()
+    del log.topics[FACTS.decisions_topic][lost]
+    with pytest.raises(LogError, match=r"m\.decisions\[0\]: (seq 2 is missing|seq 2 is its first decision)"):
+        start(log)
+
+
+def test_a_lost_beginning_is_seen_from_afar() -> None:
+    """As a bug once made it: the first transactions were taken back, and a later one went on counting."""
+    log = long_log()
+    assert start(log).state.partition.seq == 202
+    del log.topics[FACTS.decisions_topic][:3]
+    with pytest.raises(LogError, match=r"m\.decisions\[0\]: seq 4 is its first decision"):
+        start(log)

@@ -7,7 +7,6 @@
 - ahead of it, or of other topics, or its inputs are gone: refused, and nothing is written.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -92,6 +91,7 @@ class Recovery:
                 f"the last committed decision, seq {last.seq}, carries no checkpoint: its transaction is torn",
                 "`epochfence audit verify` names the place",
             )
+        self._refuse_lost_beginning(bounds)
         self._refuse_other_topics(checkpoint)
         self._refuse_missing_inputs([position.next_offset for position in checkpoint.inputs])
         return self._with_table(table, checkpoint, bounds)
@@ -104,11 +104,29 @@ class Recovery:
         start = bounds.high_watermark
         while start > bounds.earliest:
             start = max(bounds.earliest, bounds.high_watermark - step)
-            newest = deque(self._history.read(self._facts.decisions_topic, start, bounds.high_watermark), maxlen=1)
-            if newest:
-                return self._decision(newest[0].offset, newest[0].value)
+            last: Decision | None = None
+            for record in self._history.read(self._facts.decisions_topic, start, bounds.high_watermark):
+                decision = self._decision(record.offset, record.value)
+                if last is not None and decision.seq != last.seq + 1:
+                    raise self._gap(f"seq {last.seq + 1} is missing: seq {decision.seq} follows {last.seq}")
+                last = decision
+            if last is not None:
+                return last
             step *= _STEP_GROWTH
         return None
+
+    def _refuse_lost_beginning(self, bounds: Bounds) -> None:
+        """A table that is complete folds nothing again, so that a gap far back would not be met. One is looked for."""
+        if bounds.earliest > 0:
+            return  # the beginning was deleted, and the broker says so
+        record = next(iter(self._history.read(self._facts.decisions_topic, 0, bounds.high_watermark)), None)
+        if record is not None:
+            first = self._decision(record.offset, record.value)
+            if first.seq != 1:
+                raise self._gap(f"seq {first.seq} is its first decision, at offset {record.offset}")
+
+    def _gap(self, why: str) -> LogError:
+        return self._refusal(self._facts.decisions_topic, why, "`epochfence audit verify` names every place")
 
     def _decision(self, offset: int, value: bytes | None) -> Decision:
         try:

@@ -352,7 +352,7 @@ class Worker:
         deadline = time.monotonic() + _LEAVE_S
         while self._tasks and time.monotonic() < deadline:
             self._consumer.poll(0.05)
-        if self._failure is not None:
+        if self._failure is not None and not isinstance(self._failure, Stopped):
             raise self._failure
 
 
