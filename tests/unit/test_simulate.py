@@ -207,6 +207,8 @@ RED: list[tuple[str, int, tuple[Event, ...], dict[str, Any]]] = [
         **COMMIT_1, "commit_seq": 2, "committed_outcome": Outcome.UNKNOWN, "payload": None}),
     ("in which no CALL was dispatched", 2, (*FENCED, result(2)), {**COMMIT_1, "committed_epoch": 2}),
     ("ghost write: SUCCESS of epoch 1", 2, LATE, COMMIT_1),
+    ("takes back the effect that epoch 1 has committed", 2, (call(), result(1), timeout(1)), {
+        "live_epoch": 2, "verdict": Verdict.FENCE, "reason": Reason.NONE, "dispatch": dispatch_of(1, *FENCED)}),
     ("something else than a clean-up", 3, LATE, {"verdict": Verdict.SETTLE}),
     ("something else than a clean-up", 4, (*LATE, compensation(2)), {"verdict": Verdict.SETTLE}),
     ("no commit owns was rejected and not flagged", 2, LATE, {"orphaned_effect": False}),

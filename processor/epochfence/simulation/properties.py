@@ -237,6 +237,9 @@ def _no_ghost_write(life: _Life, event: Event, decision: Decision) -> str | None
             f"ghost write: {decision.committed_outcome} of epoch {decision.committed_epoch} was committed after a "
             "compensation had been sent"
         )
+    dispatch = decision.dispatch
+    if life.held and dispatch is not None and dispatch.action is Action.COMPENSATE:
+        return f"epoch {dispatch.epoch} takes back the effect that epoch {decision.committed_epoch} has committed"
     return None
 
 
