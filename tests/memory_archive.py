@@ -19,6 +19,7 @@ from epochfence.wire.schemas import INPUT_TOPICS, TOPIC_OF_EVENT
 PREFIX = "m."
 NAMES = tuple(PREFIX + topic for topic in INPUT_TOPICS)
 DECISIONS = PREFIX + "decisions"
+TABLE = PREFIX + "epoch-table"
 STEP_MS = 10
 """Broker time between two records."""
 
@@ -28,9 +29,9 @@ class MemoryArchive:
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         self.prefix = PREFIX
-        self.facts = TopicFacts(NAMES, tuple(f"id-{name}" for name in NAMES), DECISIONS, "id-d", PREFIX + "table", 1)
+        self.facts = TopicFacts(NAMES, tuple(f"id-{name}" for name in NAMES), DECISIONS, "id-d", TABLE, 1)
         self.lookup: SchemaLookup = NoLookup()
-        self.topics: dict[str, list[LogRecord]] = {name: [] for name in (*NAMES, DECISIONS)}
+        self.topics: dict[str, list[LogRecord]] = {name: [] for name in (*NAMES, DECISIONS, TABLE)}
         self.now_ms = 1_000_000
         parameters = parameters or Parameters()
         state = TaskState(Partition(parameters), RunningChain(START), [0] * len(INPUT_TOPICS))
@@ -72,7 +73,8 @@ class MemoryArchive:
         self._append(DECISIONS, key, value)
 
     def table(self, partition: int, key: bytes, value: bytes | None) -> None:
-        pass
+        records = self.topics[TABLE]
+        records.append(LogRecord(len(records), self.now_ms, key, value))
 
     def _append(self, topic: str, key: bytes, value: bytes) -> LogRecord:
         self.now_ms += STEP_MS

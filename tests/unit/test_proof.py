@@ -333,7 +333,7 @@ def test_a_finding_says_where_and_never_what_the_call_carried() -> None:
     proof = prove(archive)
     assert "seat" not in str(proof.findings)
     assert "secret" not in str(proof.findings)
-    assert "m.decisions[0]@1 (call '7'): " in "\n".join(map(str, proof.findings))
+    assert "m.decisions[0]@1 (call '7', seq 2): " in "\n".join(map(str, proof.findings))
     assert json.loads(json.dumps(proof.to_json()))["holds"] is False
 
 

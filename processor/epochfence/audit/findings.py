@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 MAX_FINDINGS = 1_000
 """More are counted and not kept: a log that is damaged throughout must not fill the memory of who looks at it."""
@@ -40,6 +40,8 @@ class FindingKind(StrEnum):
     """An answer whose fence token is not the live one was not rejected, or was without a reason."""
     UNRELEASED_ACCEPTED = "UNRELEASED_ACCEPTED"
     """An answer was accepted that no committed decision had released before it was written."""
+    TABLE = "TABLE"
+    """`epoch-table` is not what the fold makes of the decisions, or stands where no decision does."""
 
 
 class Finding(NamedTuple):
@@ -51,10 +53,18 @@ class Finding(NamedTuple):
     offset: int | None
     call_id: str | None
     detail: str
+    seq: int | None = None
+    """Of the decision; None where the finding is about none."""
+    field: str | None = None
+    """What differs, and both values. Of a body only its length is told."""
+    logged: str | None = None
+    computed: str | None = None
 
     def __str__(self) -> str:
         at = "" if self.offset is None else f"@{self.offset}"
-        about = "" if self.call_id is None else f" (call {self.call_id!r})"
+        seq = "" if self.seq is None else f"seq {self.seq}"
+        call = "" if self.call_id is None else f"call {self.call_id!r}"
+        about = f" ({', '.join(filter(None, (call, seq)))})" if seq or call else ""
         return f"{self.kind} {self.topic}[{self.partition}]{at}{about}: {self.detail}"
 
 
@@ -83,8 +93,15 @@ CLAIMS = (
     Claim("no call has two commits", frozenset({_K.SECOND_COMMIT})),
     Claim("every answer from an epoch that was not live is rejected, with a reason", frozenset({_K.STALE_ACCEPTED})),
     Claim("every accepted answer was released by a decision committed before it", frozenset({_K.UNRELEASED_ACCEPTED})),
+    Claim("the epoch table is what the fold makes of the decisions", frozenset({_K.TABLE})),
 )
 """Every kind of finding breaks one of them."""
+
+
+NEED_INPUTS = frozenset(
+    {_K.MISSING_INPUT, _K.INPUTS_CHAIN, _K.REFOLD, _K.STALE_ACCEPTED, _K.UNRELEASED_ACCEPTED, _K.TABLE}
+)
+"""Where inputs were deleted, these cannot be looked for."""
 
 
 class ChainHead(NamedTuple):
@@ -109,11 +126,29 @@ class Proof:
     """All of them, counted."""
     heads: list[ChainHead] = field(default_factory=list)
     """One for each partition that has a decision."""
+    refolded: int = 0
+    """Decisions that the fold was run again for."""
+    table_calls: int = 0
+    """Records of the epoch table that were compared with the fold's."""
+    undecided: int = 0
+    """Input records above the last checkpoint: lag, where the log is not at rest."""
+    departures: int = 0
+    """Decisions about a record that is older, by the broker's clock, than one that was decided before it."""
+    largest_departure_ms: int = 0
+    unverified: list[str] = field(default_factory=list)
+    """What could not be verified, a sentence each."""
+    partly: set[FindingKind] = field(default_factory=set)
+    """Kinds of damage that could not be looked for everywhere."""
 
     @property
     def holds(self) -> bool:
         """Whether nothing is wrong."""
         return not self.findings_by_kind
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it could be verified."""
+        return not self.unverified
 
     def add(self, finding: Finding) -> None:
         """Something is wrong."""
@@ -125,13 +160,27 @@ class Proof:
         """Whether the log bears the claim out."""
         return not claim.broken_by & self.findings_by_kind.keys()
 
+    def verdict_on(self, claim: Claim) -> Literal["yes", "part", "NO"]:
+        """`part`: as far as it could be verified."""
+        if not self.bears_out(claim):
+            return "NO"
+        return "part" if claim.broken_by & self.partly else "yes"
+
     def to_json(self) -> dict[str, Any]:
         """The proof as JSON data."""
         return {
             "prefix": self.prefix,
             "holds": self.holds,
+            "complete": self.complete,
+            "unverified": self.unverified,
             "counts": dict(self.counts),
-            "claims": [{"claim": claim.text, "holds": self.bears_out(claim)} for claim in CLAIMS],
+            "refolded": self.refolded,
+            "table_calls": self.table_calls,
+            "undecided": self.undecided,
+            "out_of_broker_order": {"decisions": self.departures, "largest_ms": self.largest_departure_ms},
+            "claims": [
+                {"claim": c.text, "holds": self.bears_out(c), "wholly": self.verdict_on(c) != "part"} for c in CLAIMS
+            ],
             "findings": [{**finding._asdict(), "kind": str(finding.kind)} for finding in self.findings],
             "findings_by_kind": {str(kind): count for kind, count in self.findings_by_kind.items()},
             "chain": [head._asdict() for head in self.heads],

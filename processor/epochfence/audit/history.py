@@ -9,12 +9,12 @@ from typing import NamedTuple, Protocol
 
 from confluent_kafka.admin import AdminClient
 
-from epochfence.engine.kafka.client_config import admin_config, open_client, reader_config
-from epochfence.engine.topics.facts import topic_facts
 from epochfence.engine.history import Bounds, History, LogRecord
+from epochfence.engine.kafka.client_config import admin_config, open_client, reader_config
 from epochfence.engine.kafka.history import KafkaHistory
-from epochfence.engine.topics.schema_lookup import TopicSchemaLookup
 from epochfence.engine.task import TopicFacts
+from epochfence.engine.topics.facts import topic_facts
+from epochfence.engine.topics.schema_lookup import TopicSchemaLookup
 from epochfence.protocol.decisions import Decision
 from epochfence.settings import Settings
 from epochfence.wire.codec import OutputDecoder, SchemaLookup
@@ -22,7 +22,7 @@ from epochfence.wire.errors import DecodeError
 
 
 class LoggedDecision(NamedTuple):
-    """A record of `decisions`: where it lies, when the broker appended it (ms), and what it says.
+    """A record of `decisions`: where it lies, when the broker appended it (ms), what it says, and its bytes.
 
     `decision` is None where the value does not decode or lies under another key; `wrong` says why.
     """
@@ -31,6 +31,7 @@ class LoggedDecision(NamedTuple):
     timestamp_ms: int
     decision: Decision | None
     wrong: str | None
+    value: bytes = b""
 
 
 class Archive(Protocol):
@@ -84,4 +85,4 @@ def _logged(record: LogRecord, decoder: OutputDecoder) -> LoggedDecision:
         return LoggedDecision(record.offset, record.timestamp_ms, None, str(error))
     if record.key != decision.call_id.encode():
         return LoggedDecision(record.offset, record.timestamp_ms, None, "its key is not the call_id that it names")
-    return LoggedDecision(record.offset, record.timestamp_ms, decision, None)
+    return LoggedDecision(record.offset, record.timestamp_ms, decision, None, record.value or b"")

@@ -9,7 +9,7 @@ from epochfence import __version__
 from epochfence.clients.printable import printable
 from epochfence.errors import EpochfenceError
 
-VERBS = ("demo", "broker", "topics", "run", "send", "decisions", "table", "fold", "simulate", "explore")
+VERBS = ("demo", "broker", "topics", "run", "send", "decisions", "table", "fold", "simulate", "explore", "audit")
 
 app = typer.Typer(
     name="epochfence",
