@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,6 +160,32 @@ def test_what_cannot_be_audited_is_said_in_one_line(cluster: Cluster, log: Log) 
         assert words in line
     silent = run_verb("audit", "verify", "--bootstrap-servers", "127.0.0.1:1")
     assert (silent.returncode, silent.stdout, len(silent.stderr.splitlines())) == (3, b"", 1)
+
+
+def test_the_timeline_of_a_call(log: Log, tmp_path: Path) -> None:
+    told = json.loads(log.audit("timeline", "c0", "--json").stdout)
+    assert (told["call_id"], told["partition"]) == ("c0", HOME)
+    assert [(m["decision"]["verdict"], m["decision"]["reason"]) for m in told["moments"]] == [
+        ("OPEN", "NONE"),
+        ("FENCE", "NONE"),
+        *[("REJECT", "STALE_EPOCH")] * 3,
+    ]
+    assert [moment["event"]["event_id"] for moment in told["moments"]]
+    assert told["moments"][0]["event"]["arguments"] == "top-secret"
+    assert told["moments"][0]["source"] == "p<1>"
+    said = log.audit("timeline", "c0")
+    assert (said.returncode, said.stderr) == (0, b"")
+    assert "calls itself p<1>, token none" in said.stdout.decode()
+    assert "top-secret" not in said.stdout.decode()
+    assert b"\x1b" not in said.stdout
+    file = tmp_path / "c0.html"
+    assert log.audit("timeline", "c0", "--html", str(file)).returncode == 0
+    page = file.read_text("utf-8")
+    assert "p&lt;1&gt;" in page
+    assert page.count("rejected-moment") >= 3
+    nobody = log.audit("timeline", "nobody")
+    assert (nobody.returncode, nobody.stdout) == (1, b"")
+    assert "nothing was ever decided about a call 'nobody'" in nobody.stderr.decode()
 
 
 # ---- from here on the log itself is damaged: these are last -----------------------------------------------------

@@ -237,7 +237,7 @@ class _PartitionProof:
         if found is not None:
             number, record = found
             self._chain.add_input(self._topic_bytes[number], record.offset, record.key, record.value)
-            event = self._decoders[number](record.value)
+            event = self._decoders[number](record.key, record.value)
             if decision.reason is Reason.UNDECODABLE and (record.value or b"")[:FRAME_BYTES] != _OWN_FRAMES[number]:
                 # Undecodable then; since, its writer's schema may have become known. The log's word stands.
                 event = None

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,9 +12,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from epochfence.audit.findings import CLAIMS, Finding, Proof
 from epochfence.audit.history import ClusterArchive
+from epochfence.audit.mermaid import mermaid_diagram
+from epochfence.audit.page import page
 from epochfence.audit.proof import prove
+from epochfence.audit.timeline import read_timeline
 from epochfence.broker import find_cluster
 from epochfence.cli._lines import Lines
+from epochfence.cli._timeline import timeline_lines
+from epochfence.clients.call_ids import key_of
 from epochfence.clients.printable import printable
 from epochfence.engine.process.logs import configure_logs
 from epochfence.errors import EpochfenceError, LogError, UsageError
@@ -64,6 +70,50 @@ def verify(
     with _progress(len(numbers)) as progress:
         proof = prove(archive, numbers, at_rest=False, progress=progress)
     report(proof, as_json)
+
+
+@audit.command(epilog="Example: epochfence audit timeline 7 --html call-7.html")
+def timeline(
+    call_id: Annotated[str, typer.Argument(help="The call.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print it whole, bodies too, as one JSON object.")] = False,
+    as_mermaid: Annotated[bool, typer.Option("--mermaid", help="Print it as a Mermaid sequence diagram.")] = False,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write it as one page that needs nothing else.")
+    ] = None,
+    bootstrap_servers: Bootstrap = None,
+    prefix: Prefix = None,
+) -> None:
+    """Print every event and decision of a call in order: who spoke, under which token, what was decided and why.
+
+    Only the partition that its key lies in is read. Who spoke is what the sender calls itself. Of arguments and
+    payloads the length is shown; --json has them whole. Exit code 1 for a call about which nothing was ever decided.
+    """
+    if sum((as_json, as_mermaid, html_file is not None)) > 1:
+        raise UsageError("--json, --mermaid and --html are three ways to show it: choose one")
+    key_of(call_id)  # refuses what a shell took that is not UTF-8
+    found = read_timeline(open_archive(bootstrap_servers, prefix), call_id)
+    if found is None:
+        raise EpochfenceError(
+            f"nothing was ever decided about a call {call_id!r}. Its id is its key, to the letter; a record in the "
+            "wrong partition is MISROUTED, and stands there"
+        )
+    lines = Lines()
+    if html_file is not None:
+        _write(html_file, page(found))
+    elif as_json:
+        lines.json(json.dumps(found.to_json(), ensure_ascii=False).encode() + b"\n")
+    elif as_mermaid:
+        lines.text(mermaid_diagram(found).rstrip("\n"))
+    else:
+        for line in timeline_lines(found):
+            lines.text(line)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
 def report(proof: Proof, as_json: bool) -> None:
