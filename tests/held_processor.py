@@ -14,7 +14,6 @@ While the file GATE is there, it writes GATE.reached when it comes to POINT, and
 """
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,7 +23,6 @@ from confluent_kafka import Consumer, Message, Producer
 
 from tests.cluster import Cluster
 from tests.processor_process import RunningProcessor
-from tests.verbs import environment
 
 POINTS = ("fetched", "begin", "offsets", "commit", "committed")
 
@@ -36,21 +34,15 @@ class OtherProcessor(RunningProcessor):
         super().__init__(*arguments, **options)
         self._command = [sys.executable, "-m", module, *told]
 
-    def start(self, *options: str) -> None:
-        """As RunningProcessor's."""
-        assert self._process is None or self._process.poll() is not None, "it runs already"
-        self._said_before = self.stdout.stat().st_size if self.stdout.exists() else 0
-        here = environment()
+    def command(self) -> list[str]:
+        """The module, and what it is told."""
+        return self._command
+
+    def environment(self) -> dict[str, str]:
+        """With this repository, in which the module is."""
+        here = super().environment()
         here["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent.parent)
-        with self.stdout.open("ab") as out, self.stderr.open("ab") as err:
-            self._process = subprocess.Popen(
-                [*self._command, *self._options, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=self._cwd,
-                env=here,
-            )
+        return here
 
 
 class HeldProcessor(OtherProcessor):
@@ -126,7 +118,7 @@ class _HeldProducer(Producer):
 
 def main() -> None:
     from epochfence.cli.main import main as epochfence
-    from epochfence.engine.kafka import worker
+    from epochfence.engine.process import worker
 
     _, _Gate.point, path, *options = sys.argv
     _Gate.path = Path(path)

@@ -63,11 +63,19 @@ class RunningProcessor:
         """Start it, with more options after those of the constructor. It must not be running."""
         assert self._process is None or self._process.poll() is not None, "it runs already"
         self._said_before = self.stdout.stat().st_size if self.stdout.exists() else 0
-        command = command_line("run", *self._options, *options)
+        command = [*self.command(), *self._options, *options]
         with self.stdout.open("ab") as out, self.stderr.open("ab") as err:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self._cwd, env=environment()
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self._cwd, env=self.environment()
             )
+
+    def command(self) -> list[str]:
+        """What is started, before its options."""
+        return command_line("run")
+
+    def environment(self) -> dict[str, str]:
+        """The variables that it is started with."""
+        return environment()
 
     def wait_ready(self, timeout_s: float = 60.0, *, times: int = 1) -> list[int]:
         """Wait until this start has said `ready` so many times, and return the partitions that it named last.

@@ -46,7 +46,7 @@ THIRD_PARTY = {
     # confluent_kafka: murmur2, and the client of a registry.
     "wire": {"fastavro", "confluent_kafka"},
     "broker": {"confluent_kafka"},
-    "engine": {"confluent_kafka", "fastavro", "prometheus_client", "pydantic", "structlog", "yaml"},
+    "engine": {"confluent_kafka", "fastavro", "pydantic", "structlog", "yaml"},
     "simulation": {"rich"},
     "audit": {"confluent_kafka", "rich"},
     "clients": {"confluent_kafka", "structlog"},

@@ -54,7 +54,7 @@ class Archive(Protocol):
 
 
 class ClusterArchive:
-    """The topics of a cluster. `stop` is asked now and then; True ends a read with `kafka_history.Stopped`."""
+    """The topics of a cluster. `stop` is asked now and then; True ends a read with `engine.kafka.history.Stopped`."""
 
     def __init__(self, settings: Settings, bootstrap: str, stop: Callable[[], bool] = lambda: False) -> None:
         """Raises UsageError where a topic is missing, ClusterError where the cluster does not answer."""

@@ -120,7 +120,7 @@ class Participant:
             self.scene.journal.tell_decision(decision, place)
             self.handle(decision, place)
         else:
-            self.handle(self._events[topic](message.value()), place)
+            self.handle(self._events[topic](message.key(), message.value()), place)
 
 
 def now_ms() -> int:

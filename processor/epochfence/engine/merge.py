@@ -53,9 +53,17 @@ class Merge:
         return any(self._queues)
 
     def reached_end(self, input: int) -> None:
-        """Everything that the input has for now was offered. Only the end-of-partition event says so: control
-        records hide the end from offsets."""
+        """Everything that the input has for now was offered: the end-of-partition event says so, or a position that
+        is the high watermark. (Offsets alone do not: control records hide the end from them.)"""
         self._at_end[input] = True
+
+    def is_at_end(self, input: int) -> bool:
+        """Whether nothing waits in the input's queue, and its end is believed to be reached."""
+        return self._at_end[input] and not self._queues[input]
+
+    def doubt_end(self, input: int) -> None:
+        """There may be more than was offered: the head is not known until a record comes or the end is told again."""
+        self._at_end[input] = False
 
     def waiting_for(self) -> list[int]:
         """The inputs whose head is not known: neither a record nor the end. Nothing is taken while there is one."""

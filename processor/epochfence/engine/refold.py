@@ -117,7 +117,7 @@ class Refold:
         if logged.reason is Reason.UNDECODABLE:
             # Undecodable then; since, its writer's schema may have become known. The log's word stands.
             return None
-        event = self._decoders[number](record.value)
+        event = self._decoders[number](record.key, record.value)
         if event is None:
             raise self._divergence(logged, "its input does not decode any more")
         return event

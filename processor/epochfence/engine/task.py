@@ -25,6 +25,7 @@ from epochfence.wire.codec import (
     SchemaLookup,
     encode_checkpoint,
     encode_record,
+    undecodable_call_id,
 )
 from epochfence.wire.routing import lies_in
 from epochfence.wire.schemas import INPUT_TOPICS
@@ -138,7 +139,7 @@ class PartitionTask:
         tail = self._encoder.tail(now_ms, None)
         for count, record in enumerate(records):
             try:
-                event = self._decoders[record.input](record.value)
+                event = self._decoders[record.input](record.key, record.value)
             except ClusterError as error:
                 self.blocked_by = error
                 self.merge.put_back(records[count:])
@@ -153,7 +154,7 @@ class PartitionTask:
         event_id = "" if event is None else event.event_id
         at = Input(self._facts.input_topics[number], self.number, record.offset, record.timestamp_ms, event_id)
         in_its_partition = lies_in(self.number, record.key, self._facts.partition_count)
-        named = _as_call_id(record.key) if event is None else event.call_id
+        named = undecodable_call_id(record.key, record.value) if event is None else event.call_id
         decision = self._partition.decide(event, record.key, named, in_its_partition, at)
         body = self._encoder.body(decision)
         self._chain.add_decision(body)
@@ -161,13 +162,14 @@ class PartitionTask:
         self._next_offsets[number] = record.offset + 1
         return decision.call_id.encode(), body
 
-    def seal(self, now_ms: int, sink: Sink) -> None:
+    def seal(self, now_ms: int, sink: Sink) -> int:
         """End the transaction: forget, write the checkpoint with the last decision, and the table's changes.
 
         `now_ms` is the wall clock, beyond which stream time does not go. Does nothing where nothing was decided.
+        Returns how many records of the table it wrote.
         """
         if self._held is None:
-            return
+            return 0
         ended = self._ended = self._partition.end_transaction(now_ms, self._parameters)
         checkpoint = self._checkpoint()
         self._write(self._held, self._encoder.tail(now_ms, checkpoint), sink)
@@ -178,6 +180,7 @@ class PartitionTask:
             sink.table(self.number, call_id.encode(), None)
         sink.table(self.number, CHECKPOINT_KEY, encode_checkpoint(checkpoint))
         self._sealed = checkpoint
+        return len(ended.changed) + len(ended.forgotten)
 
     def _write(self, held: tuple[bytes, bytes], tail: bytes, sink: Sink) -> None:
         key, body = held
@@ -215,11 +218,3 @@ class PartitionTask:
         self._held = None
         self._sealed = None
         self.merge.clear(self._next_offsets)
-
-
-def _as_call_id(key: bytes | None) -> str:
-    """The call_id of a value that does not decode: its key, where that is UTF-8."""
-    try:
-        return (key or b"").decode("utf-8")
-    except UnicodeDecodeError:
-        return ""

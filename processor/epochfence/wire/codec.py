@@ -25,6 +25,10 @@ FRAME_BYTES = 10
 CONFLUENT_MAGIC = 0
 _CONFLUENT_FRAME_BYTES = 5
 
+MAX_RECORD_BYTES = 1 << 20
+"""The largest key and value together that are read. A topic's max.message.bytes is of the compressed batch, so that a
+record of any size can come; a decision that repeats its ids would not fit into `decisions`."""
+
 CHECKPOINT_KEY = b"\0checkpoint"
 """The checkpoint's key in epoch-table. No call_id begins with NUL."""
 
@@ -127,12 +131,29 @@ class EventDecoder:
     def __init__(self, topic: str, lookup: SchemaLookup) -> None:
         self._values = ValueDecoder(EVENT_SCHEMAS[topic], lookup)
 
-    def __call__(self, value: bytes | None) -> Event | None:
+    def __call__(self, key: bytes | None, value: bytes | None) -> Event | None:
         """The event, or None for bytes of any other kind. Raises ClusterError where a schema's source is silent."""
+        if value is None or is_oversize(key, value):
+            return None
         try:
             return cast(Event, self._values.decode(value))
         except DecodeError:
             return None
+
+
+def is_oversize(key: bytes | None, value: bytes | None) -> bool:
+    """Whether a record is too large to be read at all."""
+    return len(key or b"") + len(value or b"") > MAX_RECORD_BYTES
+
+
+def undecodable_call_id(key: bytes | None, value: bytes | None) -> str:
+    """The call_id of a record that does not decode: its key, where that is UTF-8 and the record not oversize."""
+    if key is None or is_oversize(key, value):
+        return ""
+    try:
+        return key.decode("utf-8")
+    except UnicodeDecodeError:
+        return ""
 
 
 def encode_event(event: Event) -> bytes:

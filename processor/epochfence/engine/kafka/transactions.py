@@ -15,7 +15,8 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from epochfence.errors import ClusterError, EpochfenceError, FencedError
+from epochfence.engine.task import TopicFacts
+from epochfence.errors import ClusterError, EpochfenceError, FencedError, UsageError
 
 log = structlog.get_logger()
 
@@ -32,6 +33,21 @@ _FENCED_CODES = frozenset(
 )
 
 
+_A_PERSONS_MISTAKE = frozenset(
+    {
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    }
+)
+
+
+class TooLargeError(Exception):
+    """A record of ours that no topic takes. Aborting and deciding again would only make it again: it is a bug."""
+
+
 class AbortedError(Exception):
     """The transaction was aborted: what it changed in memory must be undone, and the inputs read again."""
 
@@ -42,6 +58,7 @@ class Transactions:
     def __init__(self, producer: Producer, timeout_s: float) -> None:
         self._producer = producer
         self._timeout_s = timeout_s
+        self._deadline: float | None = None
         self.begun_at: float | None = None
         """Monotonic seconds when the open transaction began; None while none is open."""
         self.records = 0
@@ -49,13 +66,22 @@ class Transactions:
         self.bytes = 0
         """Their keys and values."""
 
+    def hurry(self, within_s: float | None) -> None:
+        """From now on all that is asked of the cluster ends within so many seconds together; None: as usual."""
+        self._deadline = None if within_s is None else time.monotonic() + within_s
+
+    def _patience_s(self) -> float:
+        if self._deadline is None:
+            return self._timeout_s
+        return max(0.1, min(self._timeout_s, self._deadline - time.monotonic()))
+
     def start(self) -> None:
         """Take over the transactional id: a dead process's open transaction ends, a living twin is fenced.
 
         Raises ClusterError where the cluster does not answer in time.
         """
         try:
-            self._producer.init_transactions(self._timeout_s)
+            self._producer.init_transactions(self._patience_s())
         except KafkaException as error:
             raise self._leave("take over the transactional id", error.args[0]) from None
 
@@ -66,6 +92,9 @@ class Transactions:
         try:
             self._enqueue(topic, partition, key, value)
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                size = len(key) + len(value or b"")
+                raise TooLargeError(f"a record of {size} bytes for {topic}[{partition}]") from None
             self._failed("produce", error.args[0])
         self.records += 1
         self.bytes += len(key) + len(value or b"")
@@ -81,7 +110,7 @@ class Transactions:
         self.records = self.bytes = 0
 
     def _enqueue(self, topic: str, partition: int, key: bytes, value: bytes | None) -> None:
-        deadline = time.monotonic() + _FULL_QUEUE_TIMEOUT_S
+        deadline = time.monotonic() + min(_FULL_QUEUE_TIMEOUT_S, self._patience_s())
         while True:
             try:
                 self._producer.produce(topic, value, key, partition)
@@ -98,11 +127,11 @@ class Transactions:
         Raises AbortedError (undo and rewind), FencedError or ClusterError (leave the process).
         """
         try:
-            self._producer.send_offsets_to_transaction(offsets, group, self._timeout_s)
+            self._producer.send_offsets_to_transaction(offsets, group, self._patience_s())
         except KafkaException as error:
             self._failed("send offsets", error.args[0])
         try:
-            self._producer.commit_transaction(self._timeout_s)
+            self._producer.commit_transaction(self._patience_s())
         except KafkaException as error:
             reason = error.args[0]
             if reason.txn_requires_abort():
@@ -127,7 +156,7 @@ class Transactions:
             return
         self.begun_at = None
         try:
-            self._producer.abort_transaction(self._timeout_s)
+            self._producer.abort_transaction(self._patience_s())
         except KafkaException as error:
             raise self._leave("abort", error.args[0]) from None
 
@@ -138,7 +167,24 @@ class Transactions:
                 "for longer than its transaction timeout. One slot is for one process: start others with another "
                 "--slot"
             )
+        if error.code() in _A_PERSONS_MISTAKE:
+            return UsageError(f"could not {step}: the cluster does not allow it: {error.str()}")
         return ClusterError(
             f"could not {step}, and it is not known what became of it: {error.str()}. A new start settles it; nothing "
             "is lost or doubled"
         )
+
+
+class ProducerSink:
+    """A task's writes, into the producer's transaction."""
+
+    def __init__(self, transactions: Transactions, facts: TopicFacts) -> None:
+        self._transactions = transactions
+        self._decisions = facts.decisions_topic
+        self._table = facts.table_topic
+
+    def decision(self, partition: int, key: bytes, value: bytes) -> None:
+        self._transactions.produce(self._decisions, partition, key, value)
+
+    def table(self, partition: int, key: bytes, value: bytes | None) -> None:
+        self._transactions.produce(self._table, partition, key, value)

@@ -1,8 +1,7 @@
 """What happens when partitions are assigned: wait for pending offsets, recover each partition, complete its table."""
 
 import time
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
@@ -27,7 +26,8 @@ log = structlog.get_logger()
 
 _PROGRESS_EVERY_S = 2.0
 _COMMITTED_TIMEOUT_S = 10.0
-_REWRITE_CHUNK = 10_000
+REWRITE_MAX_RECORDS = 10_000
+REWRITE_MAX_BYTES = 16 << 20
 
 
 class Restorer:
@@ -118,31 +118,37 @@ class Restorer:
             log.info("restoring", partition=number, topic=topic, offsets_read=done, of=total)
 
     def _complete_table(self, number: int, recovered: Recovered, rewrite: TableRewrite) -> None:
-        """Bring epoch-table up to what was folded again.
-
-        In one transaction if it is short. A long one goes in several: 1. the checkpoint is taken away, so that a crash
-        in between leaves a table that is not believed but rebuilt; 2. the records; 3. the checkpoint.
-        """
+        """Bring epoch-table up to what was folded again. Raises ClusterError where the cluster does not take it."""
         log.info("completing the table", partition=number, records=len(rewrite.records), seq=rewrite.checkpoint.seq)
-        if len(rewrite.records) > _REWRITE_CHUNK:
-            self._sink.table(number, CHECKPOINT_KEY, None)
-        records = iter(rewrite.records.items())
-        while True:
-            chunk = list(islice(records, _REWRITE_CHUNK))
-            for call_id, record in chunk:
-                self._sink.table(number, call_id.encode(), None if record is None else encode_record(record))
-            last = len(chunk) < _REWRITE_CHUNK
-            if last:
-                self._sink.table(number, CHECKPOINT_KEY, encode_checkpoint(rewrite.checkpoint))
-            self._commit(number, recovered)
-            if last:
-                return
+        for transaction in table_transactions(rewrite):
+            try:
+                for key, value in transaction:
+                    self._sink.table(number, key, value)
+                self._commit(number, recovered)
+            except AbortedError as error:
+                raise ClusterError(f"could not complete the table of partition {number}: {error}") from None
 
     def _commit(self, number: int, recovered: Recovered) -> None:
         pairs = zip(self._facts.input_topics, recovered.state.next_offsets, strict=True)
         offsets = [TopicPartition(topic, number, offset) for topic, offset in pairs]
-        try:
-            # With the group's offsets, so that a process which has lost the partition meanwhile is fenced here.
-            self._transactions.commit(offsets, self._consumer.consumer_group_metadata())
-        except AbortedError as error:
-            raise ClusterError(f"could not complete the table of partition {number}: {error}") from None
+        # With the group's offsets, so that a process which has lost the partition meanwhile is fenced here.
+        self._transactions.commit(offsets, self._consumer.consumer_group_metadata())
+
+
+def table_transactions(rewrite: TableRewrite) -> Iterator[list[tuple[bytes, bytes | None]]]:
+    """The (key, value) pairs that complete a table, a transaction at a time, each bounded in records and bytes.
+
+    One transaction if they fit. Else 1. the checkpoint is taken away, so that a crash in between leaves a table that is
+    not believed but rebuilt; 2. the records; 3. the checkpoint.
+    """
+    checkpoint = (CHECKPOINT_KEY, encode_checkpoint(rewrite.checkpoint))
+    batch: list[tuple[bytes, bytes | None]] = []
+    size, whole = 0, True
+    for call_id, record in rewrite.records.items():
+        pair = (call_id.encode(), None if record is None else encode_record(record))
+        if len(batch) >= REWRITE_MAX_RECORDS or size >= REWRITE_MAX_BYTES:
+            yield [(CHECKPOINT_KEY, None), *batch] if whole else batch
+            batch, size, whole = [], 0, False
+        batch.append(pair)
+        size += len(pair[0]) + len(pair[1] or b"")
+    yield [*batch, checkpoint]

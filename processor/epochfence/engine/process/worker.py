@@ -15,6 +15,7 @@ Callbacks do not raise through librdkafka; what went wrong is raised right after
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -28,12 +29,13 @@ from epochfence.engine.kafka.client_config import (
     reader_config,
     sender_config,
 )
+from epochfence.engine.kafka.faults import PartitionFaultError, place_of_bug
 from epochfence.engine.kafka.fetching import Fetcher
 from epochfence.engine.kafka.history import Stopped
-from epochfence.engine.kafka.transactions import AbortedError, Transactions
+from epochfence.engine.kafka.transactions import AbortedError, ProducerSink, Transactions
 from epochfence.engine.process.restore import Restorer
 from epochfence.engine.process.watchdog_sender import Watchdogs
-from epochfence.engine.task import PartitionTask, TopicFacts
+from epochfence.engine.task import PartitionTask
 from epochfence.engine.topics.facts import topic_facts
 from epochfence.engine.topics.schema_lookup import TopicSchemaLookup
 from epochfence.errors import ClusterError, EpochfenceError, FencedError, LogError, UsageError
@@ -51,21 +53,6 @@ _WAITING_POLL_S = 0.005
 _BLOCKED_RETRY_S = 1.0
 _LEAVE_S = 10.0
 _MAX_ABORT_PAUSE_S = 2.0
-
-
-class ProducerSink:
-    """A task's writes, into the producer's transaction."""
-
-    def __init__(self, transactions: Transactions, facts: TopicFacts) -> None:
-        self._transactions = transactions
-        self._decisions = facts.decisions_topic
-        self._table = facts.table_topic
-
-    def decision(self, partition: int, key: bytes, value: bytes) -> None:
-        self._transactions.produce(self._decisions, partition, key, value)
-
-    def table(self, partition: int, key: bytes, value: bytes | None) -> None:
-        self._transactions.produce(self._table, partition, key, value)
 
 
 class Worker:
@@ -86,6 +73,8 @@ class Worker:
         self._announce = announce
         self._stopping = stopping
         self._commit_interval_s = settings.commit_interval_ms / 1000
+        self._give_up_s = settings.transaction_timeout_ms / 1000
+        """For what is left to do while partitions are given up: after this the cluster ends the transaction itself."""
         admin = open_client(AdminClient, admin_config(settings, bootstrap))
         self._facts = topic_facts(admin, settings.topic_prefix)
         self._tasks: dict[int, PartitionTask] = {}
@@ -94,6 +83,9 @@ class Worker:
         """Partitions were assigned in this poll; they stay paused until it is over."""
         self._failure: BaseException | None = None
         self._aborts_in_a_row = 0
+        self._turn = 0
+        self._unrewound: set[int] = set()
+        """Partitions that an abort could not take back to their last commit."""
         self._blocked_until = 0.0
         self._uncommitted_since: float | None = None
         """Monotonic seconds of the first decision that no commit has made durable yet."""
@@ -103,10 +95,11 @@ class Worker:
         self._transactions = Transactions(producer, settings.transaction_timeout_ms / 1000 + 20)
         self._watchdogs = self._make_watchdogs(settings, bootstrap)
         self._sink = ProducerSink(self._transactions, self._facts)
+        self._lookup = TopicSchemaLookup(settings, bootstrap, admin)
         self._restorer = Restorer(
             self._facts,
             Parameters(settings.retention_ms, settings.max_body_bytes),
-            TopicSchemaLookup(settings, bootstrap, admin),
+            self._lookup,
             self._consumer,
             self._transactions,
             self._sink,
@@ -133,10 +126,7 @@ class Worker:
                 on_revoke=self._on_revoke,
                 on_lost=self._on_lost,
             )
-            while not self._stopping():
-                self._round()
-            self._leave_group()
-        except Stopped:
+            self._work()
             self._leave_group()
         except KafkaException as error:
             reason = error.args[0]
@@ -144,6 +134,13 @@ class Worker:
             raise kind(f"the consumer cannot go on: {reason.str()}") from None
         finally:
             self._let_go()
+
+    def _work(self) -> None:
+        try:
+            while not self._stopping():
+                self._round()
+        except Stopped:
+            return  # in the middle of a restore
 
     def _let_go(self) -> None:
         """Leave nothing open behind: a transaction that is open holds up every reader until its timeout.
@@ -153,6 +150,7 @@ class Worker:
         commit would leave a log whose beginning is missing.
         """
         self._uncommitted_since = None
+        self._transactions.hurry(self._give_up_s)
         try:
             self._transactions.abort()
         except EpochfenceError as error:
@@ -163,7 +161,7 @@ class Worker:
 
     def _round(self) -> None:
         try:
-            fetched = self._fetcher.fetch(self._tasks, self._patience_s(), self._after_callbacks)
+            fetched = self._fetch()
             decided = self._decide()
             if self._is_time_to_commit(fetched == 0 and decided == 0):
                 self._commit()
@@ -180,38 +178,65 @@ class Worker:
         waiting = any(task.merge.has_records() for task in self._tasks.values())
         return _WAITING_POLL_S if waiting else _IDLE_POLL_S
 
+    def _fetch(self) -> int:
+        try:
+            fetched = self._fetcher.fetch(self._tasks, self._patience_s(), self._after_callbacks)
+        except PartitionFaultError as fault:
+            if fault.partition in self._tasks:
+                self._halt(fault.partition, str(fault))
+            return 0
+        if fetched:
+            self._lookup.records_arrived()
+        return fetched
+
     def _decide(self) -> int:
         now_ms = wall_clock_ms()
         decided = 0
         blocked = time.monotonic() < self._blocked_until
-        for task in list(self._tasks.values()):
-            if task.number in self._halted or (blocked and task.blocked_by is not None):
+        for task in self._in_turn():
+            if blocked and task.blocked_by is not None:
                 continue
-            self._fetcher.look_for_ends(task)
-            try:
-                decided += task.decide(_DECIDE_BATCH, now_ms, self._sink)
-            except (EpochfenceError, AbortedError, KafkaException):
-                raise
-            except Exception as error:  # noqa: BLE001 - a broken invariant, or any other bug that this input found
-                self._halt(task, f"{type(error).__name__}: {error}")
-            if task.blocked_by is not None:
-                log.warning("waiting for a schema", partition=task.number, why=str(task.blocked_by))
-                self._blocked_until = time.monotonic() + _BLOCKED_RETRY_S
+            decided += self._guarded(task, partial(self._decide_task, task, now_ms))
+            if self._transactions_full():
+                break
         if decided:
-            self._fetcher.progressed()
             self._uncommitted_since = self._uncommitted_since or time.monotonic()
         return decided
 
-    def _is_time_to_commit(self, dry: bool) -> bool:
+    def _in_turn(self) -> list[PartitionTask]:
+        """The tasks that go on, each time another one first: a full transaction must not leave the same ones out."""
+        tasks = [task for task in self._tasks.values() if task.number not in self._halted]
+        self._turn = (self._turn + 1) % max(1, len(tasks))
+        return tasks[self._turn :] + tasks[: self._turn]
+
+    def _decide_task(self, task: PartitionTask, now_ms: int) -> int:
+        self._fetcher.look_at_ends(task)
+        decided = task.decide(_DECIDE_BATCH, now_ms, self._sink)
+        if task.blocked_by is not None:
+            log.warning("waiting for a schema", partition=task.number, why=str(task.blocked_by))
+            self._blocked_until = time.monotonic() + _BLOCKED_RETRY_S
+        return decided
+
+    def _guarded(self, task: PartitionTask, act: Callable[[], int]) -> int:
+        """What a task does. A fault of its partition, or a bug that it has met, halts that partition alone."""
+        try:
+            return act()
+        except PartitionFaultError as fault:
+            self._halt(task.number, str(fault))
+        except (EpochfenceError, AbortedError, KafkaException):
+            raise
+        except Exception as error:  # noqa: BLE001 - a broken invariant, or any other bug that this input has found
+            self._halt(task.number, place_of_bug(error))
+        return 0
+
+    def _transactions_full(self) -> bool:
         transactions = self._transactions
+        return transactions.records >= _TRANSACTION_MAX_RECORDS or transactions.bytes >= _TRANSACTION_MAX_BYTES
+
+    def _is_time_to_commit(self, dry: bool) -> bool:
         if self._uncommitted_since is None:
             return False
-        return (
-            dry
-            or transactions.records >= _TRANSACTION_MAX_RECORDS
-            or transactions.bytes >= _TRANSACTION_MAX_BYTES
-            or time.monotonic() - self._uncommitted_since >= self._commit_interval_s
-        )
+        return dry or self._transactions_full() or time.monotonic() - self._uncommitted_since >= self._commit_interval_s
 
     def _commit(self) -> None:
         """Seal every task that decided something, commit, and tell the tasks. Raises AbortedError: undo and rewind."""
@@ -221,7 +246,7 @@ class Worker:
         offsets: list[TopicPartition] = []
         for task in self._tasks.values():
             if task.has_uncommitted:
-                task.seal(now_ms, self._sink)
+                self._guarded(task, partial(task.seal, now_ms, self._sink))
                 offsets += self._offsets(task)
         self._transactions.commit(offsets, self._consumer.consumer_group_metadata())
         for task in self._tasks.values():
@@ -248,28 +273,21 @@ class Worker:
                 except KafkaException as error:
                     # Our place in the group is going; what follows says whether it is lost or we are fenced.
                     log.warning("could not rewind", partition=task.number, why=error.args[0].str())
-                    self._unread(task)
+                    self._unrewound.add(task.number)
                     break
         self._fetcher.rewound()
         for number in self._halted:
             self._fetcher.stop(number)
         time.sleep(pause_s)
 
-    def _unread(self, task: PartitionTask) -> None:
-        """The partition cannot be rewound, so nothing of it may be decided any more: recover it anew, or leave."""
-        self._failure = self._failure or ClusterError(
-            f"partition {task.number} could not be read again from its last commit; a new start does that"
-        )
-
-    def _halt(self, task: PartitionTask, why: str) -> None:
-        """A bug of ours on this partition: take back all that is not committed, and never touch it again."""
-        log.critical("partition halted by a bug", partition=task.number, why=why, exc_info=True)
-        self._halted[task.number] = why
-        if len(self._halted) == len(self._tasks):
-            self._transactions.abort()
-            raise LogError(f"every partition of this slot is halted. Partition {task.number}: {why}")
+    def _halt(self, number: int, why: str) -> None:
+        """Stop one partition: take back all that is not committed, and never touch it again. Raises AbortedError."""
+        log.critical("partition halted", partition=number, why=why)
+        self._halted[number] = why
         self._transactions.abort()
-        raise AbortedError(f"partition {task.number} is halted")
+        if len(self._halted) == len(self._tasks):
+            raise LogError(f"every partition of this slot is halted. Partition {number}: {why}")
+        raise AbortedError(f"partition {number} is halted")
 
     # ---- rebalances -----------------------------------------------------------------------------------------------
 
@@ -278,6 +296,11 @@ class Worker:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
+        if self._unrewound:
+            # Not lost, as it seemed when it could not be rewound: nothing of it may be decided any more.
+            raise ClusterError(
+                f"partition {min(self._unrewound)} could not be read again from its last commit; a new start does that"
+            )
         if not self._fresh:
             return False
         self._fresh = False
@@ -297,11 +320,11 @@ class Worker:
             if assigned:
                 # A batch that is being consumed now may mix what was fetched before with what comes next.
                 consumer.pause(assigned)
-            self._fetcher.progressed()
+            self._fetcher.arrived()
             if self._watchdogs is not None:
                 self._watchdogs.arrived(self._tasks.values())
             self._fresh = True
-        except (EpochfenceError, Stopped, KafkaException) as error:
+        except Exception as error:  # noqa: BLE001 - raised again by `_after_callbacks`
             self._failure = error
 
     def _assigned_numbers(self, partitions: Iterable[TopicPartition]) -> list[int]:
@@ -317,32 +340,38 @@ class Worker:
         return sorted(topics_of)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._transactions.hurry(self._give_up_s)  # the whole group waits for us
         try:
             self._commit()
         except AbortedError as error:
             log.info("aborted while giving up partitions: their next owner decides again", why=str(error))
-        except EpochfenceError as error:
+        except Exception as error:  # noqa: BLE001 - raised again by `_after_callbacks`
             self._failure = error
+        self._transactions.hurry(None)
         self._drop_tasks("revoked")
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._transactions.hurry(self._give_up_s)
         try:
             self._transactions.abort()
-        except EpochfenceError as error:
+        except Exception as error:  # noqa: BLE001 - raised again by `_after_callbacks`
             self._failure = error
+        self._transactions.hurry(None)
         self._drop_tasks("lost")
 
     def _drop_tasks(self, how: str) -> None:
         log.info("partitions gone", how=how, partitions=sorted(self._tasks))
         self._tasks = {}
         self._halted = {}
-        self._fetcher.gone()
+        self._unrewound = set()
+        self._fetcher.arrived()
         self._uncommitted_since = None
 
     def _leave_group(self) -> None:
         """Drain: commit what was decided. Leave: a static member that just closes keeps its partitions idle for the
         session timeout, so unsubscribe and wait until they are revoked."""
         log.info("leaving", slot=self._slot)
+        self._transactions.hurry(self._give_up_s)
         try:
             self._commit()
         except AbortedError as error:

@@ -46,7 +46,7 @@ def missing_schemas(reader_config: Mapping[str, Any], topic: str) -> dict[str, s
     Raises ClusterError where the topic cannot be read to its end within ANSWER_TIMEOUT_S.
     """
     there = read_schemas(reader_config, topic)
-    return {key: name for key, name in own_schemas().items() if not _is_under_its_key(key, there.get(key))}
+    return {key: name for key, name in own_schemas().items() if not is_under_its_key(key, there.get(key))}
 
 
 def read_schemas(reader_config: Mapping[str, Any], topic: str) -> dict[str, str]:
@@ -87,7 +87,8 @@ def write_schemas(producer_config: Mapping[str, Any], topic: str, schemas: Mappi
         raise no_answer(f"write the schemas to {topic}", f"{unanswered} of {len(schemas)} not acknowledged")
 
 
-def _is_under_its_key(key: str, text: str | None) -> bool:
+def is_under_its_key(key: str, text: str | None) -> bool:
+    """Whether a value of `schemas` is the schema that its key says."""
     try:
         return text is not None and schema_key(text) == key
     except (ValueError, RecursionError):  # the latter: brackets, nested deeper than JSON is read
