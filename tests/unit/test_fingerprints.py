@@ -6,7 +6,7 @@ from typing import Any
 import avro.schema
 import pytest
 
-from epochfence.engine.topics.schemas import schema_key
+from epochfence.engine.topics.schema_keys import schema_key
 from epochfence.resources import schema_names, schema_text
 from epochfence.wire.fingerprint import fingerprint, fingerprint_key
 

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from epochfence import resources
 from epochfence.engine.kafka.client_config import INPUT_MESSAGE_MAX_BYTES, OUTPUT_MESSAGE_MAX_BYTES
 from epochfence.engine.topics.cluster import CALL_TOPICS, INPUT_TOPICS, SCHEMAS, TopicSpec, load_topic_specs, topic_name
-from epochfence.engine.topics.schemas import own_schemas, schema_key
+from epochfence.engine.topics.schema_keys import schema_key
+from epochfence.engine.topics.schemas import own_schemas
 from epochfence.errors import UsageError
 
 REPOSITORY = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from epochfence.engine.kafka.client_config import reader_config
 from epochfence.engine.kafka.history import KafkaHistory, Stopped
-from epochfence.engine.topics.schemas import is_under_its_key
+from epochfence.engine.topics.schema_keys import is_under_its_key
 from epochfence.engine.topics.specs import SCHEMAS, topic_name
 from epochfence.errors import ClusterError
 from epochfence.settings import Settings

@@ -5,7 +5,6 @@ of Avro's single-object header (little-endian), so that a reader looks up the ei
 Value: the schema as JSON, whole, since the canonical form has neither defaults nor docs.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,8 +13,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 
 from epochfence.engine.kafka.client_config import open_client
 from epochfence.engine.kafka.cluster_calls import ANSWER_TIMEOUT_S, as_person_reads, ask, no_answer
+from epochfence.engine.topics.schema_keys import is_under_its_key, schema_key
 from epochfence.resources import schema_names, schema_text
-from epochfence.wire.fingerprint import fingerprint, fingerprint_key
 
 # A topic that was made a moment ago is not known to every broker yet.
 _SETTLING = {
@@ -25,14 +24,6 @@ _SETTLING = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
 }
-
-
-def schema_key(text: str) -> str:
-    """The key of a schema, given as JSON text, in `schemas`.
-
-    Raises ValueError where the text is no JSON, or no schema.
-    """
-    return fingerprint_key(fingerprint(json.loads(text)))
 
 
 def own_schemas() -> dict[str, str]:
@@ -85,14 +76,6 @@ def write_schemas(producer_config: Mapping[str, Any], topic: str, schemas: Mappi
         raise as_person_reads(f"write the schemas to {topic}", failed[0])
     if unanswered:
         raise no_answer(f"write the schemas to {topic}", f"{unanswered} of {len(schemas)} not acknowledged")
-
-
-def is_under_its_key(key: str, text: str | None) -> bool:
-    """Whether a value of `schemas` is the schema that its key says."""
-    try:
-        return text is not None and schema_key(text) == key
-    except (ValueError, RecursionError):  # the latter: brackets, nested deeper than JSON is read
-        return False
 
 
 def _read_to_end(consumer: Consumer, topic: str) -> list[Message]:
