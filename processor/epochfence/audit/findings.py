@@ -113,13 +113,25 @@ class ChainHead(NamedTuple):
     inputs: str
 
 
+COUNTED = (
+    "decisions",
+    "inputs",
+    "transactions",
+    "calls",
+    "commits",
+    "rejections",
+    "late_answers",
+    "orphaned_effects",
+    "dispatches",
+)
+
+
 @dataclass
 class Proof:
     """What the topics under one prefix prove."""
 
     prefix: str
-    counts: Counter[str] = field(default_factory=Counter)
-    """decisions, inputs, transactions, calls, commits, rejections, late_answers, orphaned_effects, dispatches."""
+    counts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(COUNTED, 0)))
     findings: list[Finding] = field(default_factory=list)
     """The first MAX_FINDINGS of them."""
     findings_by_kind: Counter[FindingKind] = field(default_factory=Counter)

@@ -38,6 +38,7 @@ from epochfence.wire.schemas import EVENT_SCHEMAS, INPUT_TOPICS
 _FIELDS = tuple(field.name for field in fields(Decision))
 _DECISION_FRAME = frame("decision")
 _OWN_FRAMES = tuple(frame(EVENT_SCHEMAS[topic]) for topic in INPUT_TOPICS)
+_COUNTED = {Verdict.OPEN: "calls", Verdict.COMMIT: "commits", Verdict.REJECT: "rejections"}
 _TOLD_UNDECIDED = 3
 """Of a row of undecided records so many are named one by one, the rest together."""
 
@@ -266,11 +267,13 @@ class _PartitionProof:
     def _count(self, decision: Decision) -> None:
         counts = self._proof.counts
         counts["decisions"] += 1
-        counts["calls"] += decision.verdict is Verdict.OPEN
-        counts["commits"] += decision.verdict is Verdict.COMMIT
-        counts["rejections"] += decision.verdict is Verdict.REJECT
-        counts["orphaned_effects"] += decision.orphaned_effect
-        counts["dispatches"] += decision.dispatch is not None
+        counted = _COUNTED.get(decision.verdict)
+        if counted is not None:
+            counts[counted] += 1
+        if decision.orphaned_effect:
+            counts["orphaned_effects"] += 1
+        if decision.dispatch is not None:
+            counts["dispatches"] += 1
         timestamp_ms = decision.input.timestamp_ms
         if timestamp_ms < self._newest_ms:
             self._proof.departures += 1
