@@ -1,7 +1,7 @@
 """A corner of a cluster with topics of its own, and what the tests of the processor do there."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -133,11 +133,37 @@ class Corner:
         self._sender.flush(30)
         return offsets[0]
 
-    def send_nothing(self, count: int) -> None:
-        """Send records without a value: the shortest that must have a decision."""
-        for _ in range(count):
-            self._sender.produce(self.prefix + "results", None, b"nothing")
+    def send_all(self, events: Iterable[Event]) -> list[int]:
+        """Send events as fast as it goes. Returns their offsets in the order of `events`, when the cluster has all."""
+        offsets: list[int] = []
+        for event in events:
+            # One topic's records that lie in one partition are acknowledged in their order.
+            self._sender.produce(
+                self.prefix + TOPIC_OF_EVENT[type(event)],
+                encode_event(event),
+                event.call_id.encode(),
+                on_delivery=lambda error, message: offsets.append(message.offset() or 0),
+            )
         assert self._sender.flush(30) == 0
+        return offsets
+
+    def send_nothing(self, count: int, to: str = "results") -> None:
+        """Send records without a value: the shortest that must have a decision."""
+        self.send_raw(to, ((b"nothing", None) for _ in range(count)))
+
+    def send_raw(self, name: str, records: Iterable[tuple[bytes, bytes | None]], compression: str = "none") -> None:
+        """Send keys and values as they are, to an input; compressed, they may be larger than the topic's limit."""
+        lost: list[str] = []
+        config = {"compression.type": compression, "message.max.bytes": 64 << 20, "linger.ms": 5}
+        sender = Producer(
+            {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "acks": "all", **config}
+        )
+        for key, value in records:
+            sender.produce(
+                self.prefix + name, value, key, on_delivery=lambda error, _: lost.append(str(error)) if error else None
+            )
+        assert sender.flush(30) == 0
+        assert lost == []
 
     def call_id_in(self, partition: int, name: str) -> str:
         """A call_id that lies in a partition."""

@@ -73,7 +73,7 @@ class LogBuilder:
         at: dict[str, Any] = {"topic": self.log.prefix + name, "partition": partition, "offset": record.offset}
         at |= {"timestamp_ms": timestamp_ms, "misrouted": misrouted or key is None}
         if event is None:
-            at["call_id"] = (key or b"").decode("utf-8", "ignore")
+            at["call_id"] = "" if record.is_oversize else (key or b"").decode("utf-8", "ignore")
         decision = self.references[partition].decide(event, at)
         self.open[partition].append((decision | {"decided_at_ms": CLOCK_MS}, record))
         return record.offset

@@ -10,6 +10,8 @@ INPUTS = {"tool-calls": "tool_call", "timeouts": "timeout", "results": "result",
 """The four inputs in the order of the checkpoint, and the record type of each."""
 PARTITIONED = (*INPUTS, "decisions", "epoch-table")
 STALL_S = 60.0
+MAX_RECORD_BYTES = 1_048_576
+"""The key and the value of an input together. What is larger is not read, so that it has no call_id either."""
 
 
 class LogError(Exception):
@@ -24,6 +26,10 @@ class Record:
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
+
+    @property
+    def is_oversize(self) -> bool:
+        return len(self.key or b"") + len(self.value or b"") > MAX_RECORD_BYTES
 
 
 @dataclass

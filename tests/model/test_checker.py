@@ -52,6 +52,25 @@ def test_a_right_log_passes() -> None:
     assert report.counts["calls in the table"] == 2
 
 
+@pytest.mark.parametrize(("size_bytes", "decided_as"), [((1 << 20) - 1, "7"), (1 << 20, "")])
+def test_what_is_too_large_to_be_read_is_undecodable_and_of_no_call(size_bytes: int, decided_as: str) -> None:
+    """The key, of one byte, counts too."""
+    builder = LogBuilder()
+    builder.poison("result", bytes(size_bytes))
+    builder.commit()
+    assert check_log(builder.log).ok
+    assert Codec().decode("decision", decisions(builder)[0].value)["call_id"] == decided_as
+    builder.edit_decision(0, call_id="7" if decided_as == "" else "")
+    assert "refold" in found(builder)
+
+
+def test_an_event_in_a_record_that_is_too_large_is_not_decided() -> None:
+    builder = LogBuilder()
+    builder.say({**CALL, "tool": "x" * (1 << 20)}, 10)
+    builder.commit()
+    assert "refold" in found(builder)
+
+
 def random_log(seed: int, lines: int) -> LogBuilder:
     """Two partitions of adversarial events, poison and misrouted keys, in transactions of changing length."""
     generator = Generator(seed, retention_ms=300)
