@@ -95,7 +95,7 @@ class Fetcher:
         if message.error() is not None:
             if not is_end_of_partition(message):
                 fault = fetch_fault(message)
-                if fault is not None:
+                if fault is not None and not (task is None and isinstance(fault, PartitionFaultError)):
                     raise fault
             elif task is not None:
                 number = self._number_of[message.topic() or ""]

@@ -16,6 +16,7 @@ Callbacks do not raise through librdkafka; what went wrong is raised right after
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import NoReturn
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -182,9 +183,7 @@ class Worker:
         try:
             fetched = self._fetcher.fetch(self._tasks, self._patience_s(), self._after_callbacks)
         except PartitionFaultError as fault:
-            if fault.partition in self._tasks:
-                self._halt(fault.partition, str(fault))
-            return 0
+            self._halt(fault.partition, str(fault))  # and all is fetched again: the rest of the batch is dropped
         if fetched:
             self._lookup.records_arrived()
         return fetched
@@ -227,7 +226,6 @@ class Worker:
             raise
         except Exception as error:  # noqa: BLE001 - a broken invariant, or any other bug that this input has found
             self._halt(task.number, place_of_bug(error))
-        return 0
 
     def _transactions_full(self) -> bool:
         transactions = self._transactions
@@ -280,7 +278,7 @@ class Worker:
             self._fetcher.stop(number)
         time.sleep(pause_s)
 
-    def _halt(self, number: int, why: str) -> None:
+    def _halt(self, number: int, why: str) -> NoReturn:
         """Stop one partition: take back all that is not committed, and never touch it again. Raises AbortedError."""
         log.critical("partition halted", partition=number, why=why)
         self._halted[number] = why
