@@ -15,8 +15,7 @@ Report = Callable[[FindingKind, str], None]
 """(kind, detail): something is wrong with the decision that is being checked."""
 
 _ACCEPTING = frozenset({Verdict.COMMIT, Verdict.SETTLE})
-OPENING = frozenset({Verdict.OPEN, Verdict.FENCE})
-"""A call's first decision has one of these verdicts."""
+_OPENING = frozenset({Verdict.OPEN, Verdict.FENCE})
 
 
 @dataclass(slots=True)
@@ -74,7 +73,7 @@ class CallRules:
 
     def _call(self, decision: Decision, report: Report) -> _Call:
         call = self._calls.get(decision.call_id)
-        begins = call is None or (decision.call_seq == 1 and decision.verdict in OPENING)
+        begins = call is None or (decision.call_seq == 1 and decision.verdict in _OPENING)
         if begins:
             call = self._calls[decision.call_id] = _Call(decision.incarnation)
         assert call is not None

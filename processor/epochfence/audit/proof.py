@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from itertools import zip_longest
 
-from epochfence.audit.calls import OPENING, CallRules
+from epochfence.audit.calls import CallRules
 from epochfence.audit.differences import difference, first_difference
 from epochfence.audit.findings import NEED_INPUTS, ChainHead, Finding, FindingKind, Proof
 from epochfence.audit.history import Archive, LoggedDecision, read_decisions
@@ -350,9 +350,7 @@ class _PartitionProof:
         """`said` is the decision without what is advisory."""
         call_id = said.call_id
         if call_id in self._unverifiable:
-            if not (said.call_seq == 1 and said.verdict in OPENING and call_id not in self._partition.calls):
-                return
-            self._unverifiable.remove(call_id)  # it begins anew
+            return
         in_its_partition = lies_in(self._number, record.key, self._facts.partition_count)
         folded = self._partition.decide(event, record.key, call_id, in_its_partition, said.input)
         self._proof.refolded += 1

@@ -45,10 +45,6 @@ class Unverifiable:
             if record.closed_at_ms is not None:
                 self._closed.append((record.closed_at_ms, call_id))
 
-    def remove(self, call_id: str) -> None:
-        """It begins anew, so it can be folded again."""
-        del self._calls[call_id]
-
     def follow(self, decision: Decision) -> None:
         """A decision about one of these calls."""
         call = self._calls[decision.call_id]
