@@ -34,6 +34,8 @@ Processor = TypeVar("Processor", bound=RunningProcessor)
 
 SILENCE_S = 45.0
 """A processor that decides nothing for so long, while there is something to decide, hangs."""
+NOTHING = b"nothing"
+"""The key of records without a value."""
 USUAL: dict[str, int | bool] = {
     # The shortest that a cluster allows, so that a dead processor is soon missed.
     "session_timeout_ms": 6_000,
@@ -149,7 +151,7 @@ class Corner:
 
     def send_nothing(self, count: int, to: str = "results") -> None:
         """Send records without a value: the shortest that must have a decision."""
-        self.send_raw(to, ((b"nothing", None) for _ in range(count)))
+        self.send_raw(to, ((NOTHING, None) for _ in range(count)))
 
     def send_raw(self, name: str, records: Iterable[tuple[bytes, bytes | None]], compression: str = "none") -> None:
         """Send keys and values as they are, to an input; compressed, they may be larger than the topic's limit."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -9,7 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -23,26 +26,45 @@ from tests.cluster import cannot
 pytestmark = pytest.mark.integration
 
 
+@dataclass(frozen=True)
+class Stopped:
+    """A broker that ran for a while, took the record `kept`, and was stopped: where it lives and where it answered."""
+
+    directory: Path
+    said: dict[str, Any]
+
+
 @pytest.fixture(scope="module")
-def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Jars that Maven resolved once, for all brokers of this module."""
-    broker = LocalBroker(tmp_path_factory.mktemp("jars"))
-    missing = broker.missing()
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """Once for all brokers of this module: to resolve jars and to format storage takes most of a start."""
+    directory = tmp_path_factory.mktemp("stopped")
+    missing = LocalBroker(directory).missing()
     if missing:
         cannot(missing)
-    broker.start()
-    broker.stop()
-    return broker.directory / "jars"
+    started = epochfence("broker", "start", "--json", f"--directory={directory}")
+    assert started.returncode == 0, started.stderr
+    said = json.loads(started.stdout)
+    commit_one_record(said["bootstrap_servers"], "kept")
+    assert epochfence("broker", "stop", f"--directory={directory}").stdout == "stopped\n"
+    return Stopped(directory, said)
 
 
 @pytest.fixture
-def directory(tmp_path: Path, jars: Path) -> Iterator[Path]:
-    """A broker's directory with its jars; whatever runs there at the end of the test is stopped."""
+def directory(tmp_path: Path, stopped: Stopped) -> Iterator[Path]:
+    """A new broker's directory with its jars; whatever runs there at the end of the test is stopped."""
     directory = tmp_path / "a broker"  # a blank, as people have in their paths
     directory.mkdir()
-    (directory / "jars").symlink_to(jars)
+    (directory / "jars").symlink_to(stopped.directory / "jars")
     yield directory
     LocalBroker(directory).stop()
+
+
+@pytest.fixture
+def ran_before(directory: Path, stopped: Stopped) -> Path:
+    """The same, of a broker that ran before."""
+    shutil.copytree(stopped.directory / "data", directory / "data")
+    shutil.copy(stopped.directory / "broker.json", directory)
+    return directory
 
 
 def epochfence(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -93,33 +115,23 @@ def read_one_record(bootstrap_servers: str, topic: str, group: str = "after") ->
         consumer.close()
 
 
-def test_what_is_committed_outlives_the_starting_command_and_a_restart(directory: Path) -> None:
-    started = epochfence("broker", "start", "--json", f"--directory={directory}")
-    assert started.returncode == 0, started.stderr
-    first = json.loads(started.stdout)
-    commit_one_record(first["bootstrap_servers"], "kept")
+def test_what_is_committed_outlives_the_starting_command_a_restart_and_kill_9(
+    ran_before: Path, stopped: Stopped
+) -> None:
+    second = json.loads(epochfence("broker", "start", "--json", f"--directory={ran_before}").stdout)
+    bootstrap_servers = second["bootstrap_servers"]
+    assert bootstrap_servers == stopped.said["bootstrap_servers"]
+    assert second["pid"] != stopped.said["pid"]
+    assert read_one_record(bootstrap_servers, "kept") == b"kept"
 
-    assert epochfence("broker", "stop", f"--directory={directory}").stdout == "stopped\n"
-    second = json.loads(epochfence("broker", "start", "--json", f"--directory={directory}").stdout)
-
-    assert second["bootstrap_servers"] == first["bootstrap_servers"]
-    assert second["pid"] != first["pid"]
-    assert read_one_record(second["bootstrap_servers"], "kept") == b"kept"
-
-
-def test_what_is_committed_outlives_kill_9(directory: Path) -> None:
-    broker = LocalBroker(directory)
-    running = broker.start()
-    commit_one_record(running.bootstrap_servers, "kept")
-
+    commit_one_record(bootstrap_servers, "kept-too")
     # Until a reader sees it. Killed between the answer to a commit and its marker, Kafka 4.4.0 can lose the marker:
     # when it is due, the partition has no leader for a moment and is taken for a deleted one.
-    assert read_one_record(running.bootstrap_servers, "kept", group="before") == b"kept"
-
-    os.kill(running.pid, signal.SIGKILL)
+    assert read_one_record(bootstrap_servers, "kept-too", group="before") == b"kept"
+    broker = LocalBroker(ran_before)
+    os.kill(second["pid"], signal.SIGKILL)
     until(lambda: broker.status() is None)
-
-    assert read_one_record(broker.start().bootstrap_servers, "kept") == b"kept"
+    assert read_one_record(broker.start().bootstrap_servers, "kept-too", group="at last") == b"kept"
 
 
 def test_of_starts_at_one_time_all_get_the_same_broker(directory: Path) -> None:
@@ -131,7 +143,8 @@ def test_of_starts_at_one_time_all_get_the_same_broker(directory: Path) -> None:
     assert LocalBroker(directory).start().pid == said[0]["pid"]
 
 
-def test_stop_leaves_alone_whoever_got_the_pid(directory: Path) -> None:
+def test_stop_leaves_alone_whoever_got_the_pid(ran_before: Path) -> None:
+    directory = ran_before
     broker = LocalBroker(directory)
     running = broker.start()
     state = json.loads((directory / "broker.json").read_text())
@@ -152,10 +165,9 @@ def test_stop_leaves_alone_whoever_got_the_pid(directory: Path) -> None:
     assert broker.stop()
 
 
-def test_a_port_that_was_taken_meanwhile_is_replaced(directory: Path) -> None:
-    broker = LocalBroker(directory)
-    host, port = broker.start().bootstrap_servers.split(":")
-    broker.stop()
+def test_a_port_that_was_taken_meanwhile_is_replaced(ran_before: Path, stopped: Stopped) -> None:
+    broker = LocalBroker(ran_before)
+    host, port = stopped.said["bootstrap_servers"].split(":")
     with subprocess.Popen([sys.executable, "-m", "http.server", "--bind", host, port], stderr=subprocess.PIPE) as taker:
         try:
             until(lambda: _listens(host, int(port)))
@@ -179,12 +191,10 @@ def test_status_and_stop_of_a_broker_that_does_not_run(tmp_path: Path) -> None:
     assert (stop.returncode, stop.stdout) == (0, "it did not run\n")
 
 
-def test_a_broker_that_cannot_come_up_says_why(directory: Path) -> None:
-    broker = LocalBroker(directory)
-    broker.start()
-    broker.stop()
-    (directory / "data" / "meta.properties").write_text("version=1\nnode.id=7\ncluster.id=another\n")
-    failed = epochfence("broker", "start", f"--directory={directory}")
+def test_a_broker_that_cannot_come_up_says_why(ran_before: Path) -> None:
+    broker = LocalBroker(ran_before)
+    (ran_before / "data" / "meta.properties").write_text("version=1\nnode.id=7\ncluster.id=another\n")
+    failed = epochfence("broker", "start", f"--directory={ran_before}")
     assert failed.returncode == 3
     assert "Traceback" not in failed.stderr
     assert "Stored node id 7" in failed.stderr
@@ -192,9 +202,9 @@ def test_a_broker_that_cannot_come_up_says_why(directory: Path) -> None:
     assert broker.status() is None
 
 
-def test_the_local_broker_is_found_where_no_cluster_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_local_broker_is_found_where_no_cluster_is_named(ran_before: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EPOCHFENCE_BOOTSTRAP_SERVERS", raising=False)
-    monkeypatch.setenv("EPOCHFENCE_BROKER_DIR", str(directory))
+    monkeypatch.setenv("EPOCHFENCE_BROKER_DIR", str(ran_before))
     with pytest.raises(ClusterError, match="epochfence broker start"):
         find_cluster(load_settings())
     said: list[str] = []

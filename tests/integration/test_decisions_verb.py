@@ -155,13 +155,10 @@ def test_what_cannot_be_asked_is_said_in_one_line(list_decisions: Any, options: 
     assert said in line
 
 
-def test_missing_topics_and_no_cluster(cluster: Cluster, prefix: str) -> None:
+def test_missing_topics(cluster: Cluster, prefix: str) -> None:
     missing = run_verb("decisions", *where(cluster, prefix))
     assert (missing.returncode, missing.stdout) == (2, b"")
     assert "`epochfence topics apply`" in missing.stderr.decode()
-    silent = run_verb("decisions", "--bootstrap-servers", "127.0.0.1:1")
-    assert (silent.returncode, silent.stdout) == (3, b"")
-    assert len(silent.stderr.splitlines()) == 1
 
 
 def test_who_follows_sees_each_decision_when_it_is_committed(cluster: Cluster, prefix: str, tmp_path: Path) -> None:
@@ -238,7 +235,7 @@ def test_from_now_leaves_out_what_was_there(cluster: Cluster, prefix: str) -> No
 def test_a_partition_that_is_far_ahead_waits_in_bounded_memory_and_loses_nothing(cluster: Cluster, prefix: str) -> None:
     """Partition 1 is held up by a transaction, so nothing of partition 0 can be shown, and it must not pile up."""
     make_topics(cluster, prefix, partitions=2)
-    topic, count = f"{prefix}decisions", 30_000
+    topic, count = f"{prefix}decisions", 12_000
     with open_transaction(cluster, topic, 1, [(b"late", decision_value(opened("late")))]) as producer:
         encoded = ((b"7", decision_value(opened("7", seq))) for seq in range(1, count + 1))
         write(cluster, topic, 0, encoded)

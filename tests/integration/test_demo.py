@@ -213,10 +213,3 @@ def test_a_processor_that_dies_is_one_line_and_leaves_nothing_behind(
     assert len(said.decode().splitlines()) == 1
     # Its group is another matter: a static member that was killed is in it until its session is over.
     _until(lambda: set(_left_of(cluster, prefix)) <= {f"{prefix}processor"})
-
-
-def test_a_cluster_that_is_not_there_is_one_line_and_exit_code_3() -> None:
-    done = run_verb("demo", "--bootstrap-servers", "127.0.0.1:1", timeout_s=TIMEOUT_S)
-    assert done.returncode == 3
-    assert len(done.stderr.decode().splitlines()) == 1
-    assert b"does not answer" in done.stderr

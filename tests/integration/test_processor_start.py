@@ -178,7 +178,7 @@ def test_what_lies_behind_somebodys_open_transaction_waits_until_it_ends(
     assert processor.wait_ready() == [0, 1, 2, 3]
     send(builders.timeout(1, call_id=there))
     corner.wait_decided(4, processor)
-    assert corner.decided() == 4
+    stays(lambda: corner.decided() == 4, "what lies behind it is not decided", for_s=1.5)
 
     producer.commit_transaction(30)
     corner.wait_decided(6, processor)
@@ -201,8 +201,8 @@ def test_a_start_waits_for_a_transaction_on_the_outputs_before_it_believes_what_
     producer.flush(30)
     processor.start()
     until(lambda: '"partition": 1' in processor.stderr.read_text("utf-8"), "it has come to partition 2")
-    stays(lambda: processor.readies() == [], "it does not believe what may be taken back")
-    assert corner.decided() == 0
+    waits = lambda: processor.readies() == [] and corner.decided() == 0  # noqa: E731
+    stays(waits, "it does not believe what may be taken back", for_s=2.0)
     producer.abort_transaction(30)
     corner.wait_decided(load.total, processor)
     assert processor.stop() == 0

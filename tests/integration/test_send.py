@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from epochfence.broker.local import free_port
 from tests.cluster import Cluster
 from tests.independent.codec import Codec
 from tests.independent.murmur2 import partition_of
@@ -217,21 +216,11 @@ def test_missing_topics_are_the_persons_mistake_and_the_remedy_is_named(cluster:
     assert "`epochfence topics apply`" in said
 
 
-def test_no_cluster_is_said_in_one_line_and_soon() -> None:
-    began = time.monotonic()
-    sent = run_verb("send", "--bootstrap-servers", f"127.0.0.1:{free_port()}", stdin=jsonl(tool_call("1")))
-    assert time.monotonic() - began < 20
-    assert sent.returncode == 3
-    (said,) = sent.stderr.decode().splitlines()
-    assert "does not answer" in said
-    assert sent.stdout == b""
-
-
 def test_a_long_input_is_sent_whole_in_bounded_memory(cluster: Cluster, topics: str, send: Send) -> None:
-    count = 40_000
-    sent = send(jsonl(*(tool_call(f"c{number}", arguments="x" * 2_000) for number in range(count))))
+    count = 1_400
+    sent = send(jsonl(*(tool_call(f"c{number}", arguments="x" * 60_000) for number in range(count))))
     assert sent.stdout.decode() == f"acknowledged {count:,} events: {count:,} tool-calls\n"
-    # 80 MB of arguments against a queue of 64 MiB: `send` had to wait for room.
+    # 84 MB of arguments against a queue of 64 MiB: `send` had to wait for room.
     assert len(tool_calls(cluster, topics)) == count
 
 
