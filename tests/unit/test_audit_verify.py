@@ -283,6 +283,18 @@ def test_how_far_the_order_departs_from_broker_time(verify: Verify) -> None:
     assert "out of broker time 1 decisions, the largest by 7 ms" in verify(archive).out
 
 
+def test_who_answers_before_the_decision_is_committed_is_told_but_the_log_is_not_blamed(verify: Verify) -> None:
+    archive = MemoryArchive()
+    archive.say(_now(archive), timeout(1), compensation(2))  # one transaction: nothing was released before the answer
+    said = verify(archive)
+    assert said.code == 1
+    assert "  NO   every accepted answer was released by a decision committed before it" in said.out
+    assert "of 1 accepted answers the sender did not wait for the decision that releases it" in said.err
+    assert f"ANSWERED_EARLY {D}2 (call '7', seq 3): COMPENSATE of epoch 2 was released at" in said.err
+    archive.edit(2, call_seq=9)
+    assert verify(archive).code == 4
+
+
 def test_a_table_that_is_being_rebuilt_is_not_passed_off_as_verified(verify: Verify) -> None:
     archive = ghost_write()
     archive.topics[TABLE].clear()

@@ -173,7 +173,7 @@ def test_a_compensation_written_before_the_fence_that_released_it() -> None:
     archive = ghost_write()
     fence = archive.topics[DECISIONS][T]
     archive.topics[DECISIONS][T] = fence._replace(timestamp_ms=archive.topics[NAMES[3]][0].timestamp_ms + 1)
-    assert kinds(archive) == {FindingKind.UNRELEASED_ACCEPTED}
+    assert kinds(archive) == {FindingKind.ANSWERED_EARLY}
 
 
 def test_a_compensation_that_nothing_released() -> None:
@@ -325,6 +325,19 @@ def test_findings_are_kept_to_a_bound_and_counted_beyond_it() -> None:
         proof.add(finding)
     assert len(proof.findings) == MAX_FINDINGS
     assert proof.findings_by_kind[finding.kind] == MAX_FINDINGS + 5
+
+
+def test_a_contradiction_is_not_crowded_out_by_answers_that_came_early() -> None:
+    archive = ghost_write()
+    archive.edit(C, reason=Reason.DUPLICATE)
+    contradiction = prove(archive).findings[0]
+    proof = Proof("m.")
+    for _ in range(MAX_FINDINGS):
+        proof.add(contradiction._replace(kind=FindingKind.ANSWERED_EARLY))
+    assert proof.contradiction is None
+    proof.add(contradiction)
+    assert proof.contradiction is contradiction
+    assert proof.to_json()["contradicts_itself"] is True
 
 
 def test_a_finding_says_where_and_never_what_the_call_carried() -> None:

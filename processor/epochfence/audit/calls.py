@@ -107,7 +107,7 @@ class CallRules:
             report(FindingKind.UNRELEASED_ACCEPTED, f"no decision released {action} in epoch {event.epoch}")
         elif release.timestamp_ms > answered_ms:
             report(
-                FindingKind.UNRELEASED_ACCEPTED,
+                FindingKind.ANSWERED_EARLY,
                 f"{action} of epoch {event.epoch} was released at {release.timestamp_ms} ms (offset {release.offset}), "
                 f"its answer was written at {answered_ms} ms",
             )

@@ -39,7 +39,10 @@ class FindingKind(StrEnum):
     STALE_ACCEPTED = "STALE_ACCEPTED"
     """An answer whose fence token is not the live one was not rejected, or was without a reason."""
     UNRELEASED_ACCEPTED = "UNRELEASED_ACCEPTED"
-    """An answer was accepted that no committed decision had released before it was written."""
+    """An answer was accepted that no decision had released."""
+    ANSWERED_EARLY = "ANSWERED_EARLY"
+    """An answer was accepted that was written before the decision that released it was committed: its sender did not
+    wait for a decision (or brokers' clocks disagree). The log does not contradict itself."""
     TABLE = "TABLE"
     """`epoch-table` is not what the fold makes of the decisions, or stands where no decision does."""
 
@@ -92,14 +95,25 @@ CLAIMS = (
     Claim("the fold, run again over the inputs, repeats every decision", frozenset({_K.REFOLD})),
     Claim("no call has two commits", frozenset({_K.SECOND_COMMIT})),
     Claim("every answer from an epoch that was not live is rejected, with a reason", frozenset({_K.STALE_ACCEPTED})),
-    Claim("every accepted answer was released by a decision committed before it", frozenset({_K.UNRELEASED_ACCEPTED})),
+    Claim(
+        "every accepted answer was released by a decision committed before it",
+        frozenset({_K.UNRELEASED_ACCEPTED, _K.ANSWERED_EARLY}),
+    ),
     Claim("the epoch table is what the fold makes of the decisions", frozenset({_K.TABLE})),
 )
 """Every kind of finding breaks one of them."""
 
 
 NEED_INPUTS = frozenset(
-    {_K.MISSING_INPUT, _K.INPUTS_CHAIN, _K.REFOLD, _K.STALE_ACCEPTED, _K.UNRELEASED_ACCEPTED, _K.TABLE}
+    {
+        _K.MISSING_INPUT,
+        _K.INPUTS_CHAIN,
+        _K.REFOLD,
+        _K.STALE_ACCEPTED,
+        _K.UNRELEASED_ACCEPTED,
+        _K.ANSWERED_EARLY,
+        _K.TABLE,
+    }
 )
 """Where inputs were deleted, these cannot be looked for."""
 
@@ -134,6 +148,8 @@ class Proof:
     counts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(COUNTED, 0)))
     findings: list[Finding] = field(default_factory=list)
     """The first MAX_FINDINGS of them."""
+    contradiction: Finding | None = None
+    """The first that is the log's own fault, not that of a sender who did not wait."""
     findings_by_kind: Counter[FindingKind] = field(default_factory=Counter)
     """All of them, counted."""
     heads: list[ChainHead] = field(default_factory=list)
@@ -165,6 +181,8 @@ class Proof:
     def add(self, finding: Finding) -> None:
         """Something is wrong."""
         self.findings_by_kind[finding.kind] += 1
+        if self.contradiction is None and finding.kind is not FindingKind.ANSWERED_EARLY:
+            self.contradiction = finding
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
 
@@ -183,6 +201,7 @@ class Proof:
         return {
             "prefix": self.prefix,
             "holds": self.holds,
+            "contradicts_itself": self.contradiction is not None,
             "complete": self.complete,
             "unverified": self.unverified,
             "counts": dict(self.counts),

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from epochfence.audit.findings import CLAIMS, Finding, Proof
+from epochfence.audit.findings import CLAIMS, Finding, FindingKind, Proof
 from epochfence.audit.history import ClusterArchive
 from epochfence.audit.mermaid import mermaid_diagram
 from epochfence.audit.page import page
@@ -129,8 +129,15 @@ def report(proof: Proof, as_json: bool) -> None:
         for line in summary(proof):
             lines.text(printable(line))
     lines.flush()
+    contradiction = proof.contradiction
+    if contradiction is not None:
+        raise LogError(_first(contradiction))
     if proof.findings:
-        raise LogError(_first(proof.findings[0]))
+        early = proof.findings_by_kind[FindingKind.ANSWERED_EARLY]
+        raise EpochfenceError(
+            f"the log does not contradict itself, but of {early} accepted answers the sender did not wait for the "
+            f"decision that releases it, first here: {proof.findings[0]}"
+        )
     if not proof.complete:
         raise EpochfenceError(f"nothing is wrong, but it is verified in part only: {'; '.join(proof.unverified)}")
 
