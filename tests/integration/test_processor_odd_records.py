@@ -17,9 +17,9 @@ pytestmark = pytest.mark.integration
 
 HUGE_BYTES = 9 << 20
 """More than any topic takes, until it is compressed."""
-UNKNOWN = 20_000
-UNKNOWN_WITHIN_S = 45.0
-"""A question to the cluster for each of them would take minutes."""
+UNKNOWN = 10_000
+UNKNOWN_WITHIN_S = 35.0
+"""A question to the cluster for each of them would take twice as long and more."""
 
 
 @pytest.fixture

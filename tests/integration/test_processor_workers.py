@@ -49,7 +49,7 @@ def test_parameters_that_change_take_effect_at_a_transactions_end_and_closed_cal
     corner: Corner,
 ) -> None:
     load, processor = corner.load(seed=32), corner.processor()
-    for settings in ({}, {"retention_ms": 1_500, "max_body_bytes": 12}, {"retention_ms": 3_000}):
+    for settings in ({}, {"retention_ms": 800, "max_body_bytes": 12}, {"retention_ms": 1_600}):
         corner.set(**settings)
         processor.start()
         processor.wait_ready()
