@@ -18,6 +18,15 @@ ROOT = Path(__file__).resolve().parent.parent
 RINGS = ("unit", "property", "model", "replay", "packaging", "integration")
 CLUSTER_FACE = "EPOCHFENCE_TEST_CLUSTER"
 REQUIRE = "EPOCHFENCE_REQUIRE_ALL_RINGS"
+# Two at a time: most of the integration ring waits for Kafka's timeouts. A file stays together, for its tests share a
+# broker; each of the two has a broker of its own. Packaging makes virtual environments, which gain nothing.
+AT_ONCE = {
+    "unit": ["-n", "2"],
+    "property": ["-n", "2"],
+    "model": ["-n", "2"],
+    "replay": ["-n", "2"],
+    "integration": ["-n", "2", "--dist", "loadfile"],
+}
 _COLLECTED_NOTHING = 5
 
 
@@ -51,6 +60,7 @@ def run_ring(ring: str, target: Path, **variables: str) -> Outcome:
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "--durations=3", f"--junitxml={report}", str(target)]
+        command += AT_ONCE.get(ring, [])
         code = subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False).returncode
         if not report.exists():
             return Outcome(ring, broken=code != _COLLECTED_NOTHING)
