@@ -76,7 +76,7 @@ class Row:
     number: int
     event: str
     record: str
-    verdict: Verdict | None
+    verdict: Verdict
     reason: Reason
     effect: str = ""
     orphan: Orphan = Orphan.NO

@@ -57,10 +57,6 @@ class Outcome(StrEnum):
     UNRECOGNIZED = "UNRECOGNIZED"
 
 
-RESULT_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.FAILURE, Outcome.UNKNOWN})
-COMPENSATION_OUTCOMES = frozenset({Outcome.OK, Outcome.FAILED, Outcome.UNKNOWN})
-
-
 class Verdict(StrEnum):
     """What was decided."""
 

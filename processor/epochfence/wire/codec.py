@@ -22,7 +22,7 @@ from epochfence.wire.varint import write_long
 SINGLE_OBJECT_MAGIC = b"\xc3\x01"
 FRAME_BYTES = 10
 """Length of the single-object header: the magic and eight bytes of fingerprint."""
-CONFLUENT_MAGIC = 0
+CONFLUENT_MAGIC = b"\0"
 _CONFLUENT_FRAME_BYTES = 5
 
 MAX_RECORD_BYTES = 1 << 20
@@ -97,7 +97,7 @@ class ValueDecoder:
     def _decode_foreign(self, value: bytes) -> Any:
         if value[:2] == SINGLE_OBJECT_MAGIC and len(value) >= FRAME_BYTES:
             start, text = FRAME_BYTES, self._lookup.by_fingerprint(value[2:FRAME_BYTES])
-        elif value[:1] == b"\0" and len(value) >= _CONFLUENT_FRAME_BYTES:
+        elif value[:1] == CONFLUENT_MAGIC and len(value) >= _CONFLUENT_FRAME_BYTES:
             start = _CONFLUENT_FRAME_BYTES
             text = self._lookup.by_registry_id(int.from_bytes(value[1:start], "big"))
         else:
