@@ -71,9 +71,9 @@ class Fetcher:
         assignment that has gone, and is dropped. Raises EpochfenceError for a fault that does not pass.
         """
         fetched = self._fetch(tasks, patience_s, assigned)
-        stood_still_s = time.monotonic() - self._fetched_at_s - patience_s
-        self._fetched_at_s += stood_still_s + patience_s
-        if stood_still_s > STANDSTILL_S:
+        now_s, before_s = time.monotonic(), self._fetched_at_s
+        self._fetched_at_s = now_s
+        if now_s - before_s - patience_s > STANDSTILL_S:
             self._ask_for_every_end(tasks)
         return fetched
 
@@ -119,23 +119,24 @@ class Fetcher:
         for number in range(len(self._topics)):
             here = (number, task.number)
             if task.merge.buffered(number)[0]:
-                for known in (self._waiting_since_s, self._doubts, self._untold_since_s):
-                    known.pop(here, None)
+                for moments in (self._waiting_since_s, self._doubts, self._untold_since_s):
+                    moments.pop(here, None)
                 continue
             if now_s - self._untold_since_s.get(here, -_UNTOLD_S) < _UNTOLD_S:
                 continue  # the high watermark that we have is of before the standstill
             high_watermark = self._consumer.get_watermark_offsets(self._partition(here), cached=True)[1]
-            position = task.merge.position(number)
-            if task.merge.is_at_end(number):
-                if high_watermark > max(position, self._ends.get(here, 0)) and self._is_doubtful(
-                    here, high_watermark, now_s
-                ):
-                    task.merge.doubt_end(number)
+            known = max(task.merge.position(number), self._ends.get(here, 0))
+            if high_watermark <= known:
+                self._waiting_since_s.pop(here, None)
+                if task.merge.position(number) == high_watermark:
+                    task.merge.reached_end(number)
                 continue
-            if position == high_watermark or self._has_doubted_enough(here, now_s):
+            self._refuse_to_wait_for_ever(here, known, now_s)
+            if task.merge.is_at_end(number):
+                if self._is_doubtful(here, high_watermark, now_s):
+                    task.merge.doubt_end(number)
+            elif self._has_doubted_enough(here, now_s):
                 task.merge.reached_end(number)
-            elif position < high_watermark and here not in self._doubts:
-                self._refuse_to_wait_for_ever(here, position, high_watermark, now_s)
 
     def _is_doubtful(self, here: Here, high_watermark: int, now_s: float) -> bool:
         doubt = self._doubts.get(here)
@@ -148,23 +149,26 @@ class Fetcher:
         doubt = self._doubts.get(here)
         return doubt is not None and now_s - doubt.since_s > DOUBT_S
 
-    def _refuse_to_wait_for_ever(self, here: Here, position: int, high_watermark: int, now_s: float) -> None:
+    def _refuse_to_wait_for_ever(self, here: Here, known: int, now_s: float) -> None:
+        """Records are there by the high watermark, from offset `known` on. For how long has none come?"""
         since_s = self._waiting_since_s.setdefault(here, now_s)
         if now_s - since_s <= _STALL_S:
             return
         partition = self._partition(here)
         self._waiting_since_s.pop(here)
         try:
-            # Only a cluster that answers has records that do not come; one that is away is waited for.
-            self._consumer.get_watermark_offsets(partition, _ASK_TIMEOUT_S, cached=False)
+            # A read_committed consumer is told the last stable offset. What lies beyond it is in somebody's open
+            # transaction and cannot come yet; a cluster that is away is waited for.
+            stable = self._consumer.get_watermark_offsets(partition, _ASK_TIMEOUT_S, cached=False)[1]
         except KafkaException as error:
             log.warning("waiting for the cluster", topic=partition.topic, partition=here[1], why=error.args[0].str())
             return
-        raise PartitionFaultError(
-            here[1],
-            f"{partition.topic}[{here[1]}]: there are records up to offset {high_watermark}, but nothing from "
-            f"{position} on could be read for {_STALL_S:.0f} s: a batch there may be damaged. Nothing was skipped",
-        )
+        if stable > known:
+            raise PartitionFaultError(
+                here[1],
+                f"{partition.topic}[{here[1]}]: there are records up to offset {stable}, but nothing from {known} on "
+                f"could be read for {_STALL_S:.0f} s: a batch there may be damaged. Nothing was skipped",
+            )
 
     def _ask_for_every_end(self, tasks: Tasks) -> None:
         """Nothing is known of ends after a standstill: have each told again, by fetching anew from where it was."""
