@@ -6,11 +6,9 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from rich.cells import cell_len
@@ -19,21 +17,14 @@ from epochfence.audit.mermaid import mermaid_diagram
 from epochfence.audit.page import page
 from epochfence.audit.sentences import SENTENCES, sentence
 from epochfence.audit.timeline import Timeline, read_timeline
-from epochfence.cli import audit as verb
-from epochfence.cli.main import main
 from epochfence.protocol.admission import Parameters
 from epochfence.protocol.vocabulary import Orphans, Reason, Verdict
+from tests.audit_verb import Said, run_audit
 from tests.builders import Log, call, compensation, result, timeout
 from tests.memory_archive import DECISIONS, NAMES, MemoryArchive
 
 EVIL = "\"><script>document.title='taken'</script>\x1b[2J\u202eevil; end\n%%{init}%%" + "語" * 60
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 Tell = Callable[..., Said]
@@ -42,12 +33,7 @@ Tell = Callable[..., Said]
 @pytest.fixture
 def tell(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Tell:
     def run(archive: MemoryArchive, *options: str) -> Said:
-        monkeypatch.setattr(verb, "open_archive", lambda servers, prefix: archive)
-        monkeypatch.setattr(sys, "argv", ["epochfence", "audit", "timeline", *options])
-        with pytest.raises(SystemExit) as left:
-            main()
-        assert isinstance(left.value.code, int)
-        return Said(left.value.code, *capfd.readouterr())
+        return run_audit(monkeypatch, capfd, archive, "timeline", *options)
 
     return run
 

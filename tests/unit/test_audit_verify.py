@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 
 import pytest
 
 from epochfence.audit.findings import FindingKind
 from epochfence.audit.proof import prove
 from epochfence.audit.unverifiable import Unverifiable
-from epochfence.cli import audit as verb
-from epochfence.cli.main import main
 from epochfence.engine.history import LogRecord
 from epochfence.protocol.admission import Parameters
 from epochfence.protocol.decisions import Checkpoint, Dispatch
 from epochfence.protocol.vocabulary import Cause, Orphans, Reason, Verdict
 from epochfence.wire.codec import CHECKPOINT_KEY, OutputDecoder, encode_record
+from tests.audit_verb import Said, run_audit
 from tests.builders import call, compensation, result, timeout
 from tests.memory_archive import DECISIONS, NAMES, TABLE, MemoryArchive
 
@@ -28,27 +25,13 @@ S, T, C, R = range(4)
 """Of the ghost write's decisions, in the order in which they were made."""
 
 
-class Said(NamedTuple):
-    """What the verb left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
 Verify = Callable[..., Said]
 
 
 @pytest.fixture
 def verify(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Verify:
     def run(archive: MemoryArchive, *options: str) -> Said:
-        monkeypatch.setattr(verb, "open_archive", lambda servers, prefix: archive)
-        monkeypatch.setattr(sys, "argv", ["epochfence", "audit", "verify", *options])
-        with pytest.raises(SystemExit) as left:
-            main()
-        code = left.value.code
-        assert isinstance(code, int)
-        return Said(code, *capfd.readouterr())
+        return run_audit(monkeypatch, capfd, archive, "verify", *options)
 
     return run
 
